@@ -1,1 +1,15 @@
-//! .
+//! Every decision of the system, as pure functions over snapshots.
+//!
+//! Nothing here does IO, reads a clock, draws random numbers or depends on hash order: time and generators are arguments. The
+//! same snapshot therefore gives the same plan, in a test, in `kruisectl` and in production.
+//!
+//! - [`job`]: which nodes of an ImagePullJob get an order now, what its status says, when to look again.
+//! - [`lease`]: leader election, as steps over observations of the Lease.
+//! - [`node`]: what an agent may do: fencing, contact lease, retries, reasons of failures, bytes.
+
+#![warn(missing_docs)]
+
+pub mod job;
+pub mod lease;
+pub mod node;
+pub mod task;

@@ -3,6 +3,8 @@
 //! The contracts themselves, with their rules in prose, are the `.proto` files beside this crate; `gen` holds the bindings
 //! made from them by `cargo xtask codegen`. [`convert`] turns messages into the planner's types and back.
 
+#![warn(missing_docs)]
+
 pub mod convert;
 pub mod redact;
 

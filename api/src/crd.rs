@@ -1,0 +1,135 @@
+//! CustomResourceDefinitions, generated from the types.
+//!
+//! Derived schemas are completed here with what users rely on and what the derive cannot say: both versions, exact columns, and
+//! rules (CEL) whose messages name the field and the accepted values.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
+    JSONSchemaProps, ValidationRule,
+};
+use kube::CustomResourceExt as _;
+
+use crate::image_pull_job::ImagePullJob;
+use crate::reference;
+
+/// All CRDs that the chart installs, sorted by name.
+#[must_use]
+pub fn all() -> Vec<CustomResourceDefinition> {
+    vec![image_pull_job()]
+}
+
+/// ImagePullJob, v1alpha1 and v1beta1 (stored). The schemas are equal, so no conversion is needed.
+#[must_use]
+pub fn image_pull_job() -> CustomResourceDefinition {
+    let mut crd = ImagePullJob::crd();
+    for version in &mut crd.spec.versions {
+        if let Some(spec) = spec_of(version) {
+            image_pull_job_rules(spec);
+        }
+        version.additional_printer_columns = Some(image_pull_job_columns(0));
+    }
+    let mut older: Vec<_> = crd.spec.versions.clone();
+    for version in &mut older {
+        version.name = "v1alpha1".to_owned();
+        version.storage = false;
+        version.additional_printer_columns = Some(image_pull_job_columns(1));
+    }
+    crd.spec.versions.splice(0..0, older);
+    crd
+}
+
+/// Columns in upstream's order; ours come last and only with `-o wide`, so that scripts that split columns keep working.
+/// Upstream shows MESSAGE by default in v1alpha1 only.
+fn image_pull_job_columns(message_shown: usize) -> Vec<CustomResourceColumnDefinition> {
+    let wide = Some(1);
+    let mut columns = vec![
+        column("TOTAL", "integer", ".status.desired", None),
+        column("ACTIVE", "integer", ".status.active", None),
+        column("SUCCEED", "integer", ".status.succeeded", None),
+        column("FAILED", "integer", ".status.failed", None),
+        column("AGE", "date", ".metadata.creationTimestamp", None),
+    ];
+    if message_shown > 0 {
+        columns.push(column("MESSAGE", "string", ".status.message", None));
+    }
+    columns.push(column("IMAGE", "string", ".spec.image", wide));
+    columns.push(column("PROGRESS", "string", ".status.progress", wide));
+    if message_shown == 0 {
+        columns.push(column("MESSAGE", "string", ".status.message", wide));
+    }
+    columns
+}
+
+fn column(name: &str, kind: &str, path: &str, priority: Option<i32>) -> CustomResourceColumnDefinition {
+    CustomResourceColumnDefinition {
+        name: name.to_owned(),
+        type_: kind.to_owned(),
+        json_path: path.to_owned(),
+        priority,
+        ..Default::default()
+    }
+}
+
+fn spec_of(version: &mut CustomResourceDefinitionVersion) -> Option<&mut JSONSchemaProps> {
+    let root = version.schema.as_mut()?.open_api_v3_schema.as_mut()?;
+    root.properties.as_mut()?.get_mut("spec")
+}
+
+fn image_pull_job_rules(spec: &mut JSONSchemaProps) {
+    let rules = vec![
+        rule(
+            "!(has(self.selector) && has(self.podSelector))",
+            "selector and podSelector exclude each other: give one of them",
+        ),
+        rule(
+            "!has(self.selector) || !has(self.selector.names) || !(has(self.selector.matchLabels) || has(self.selector.matchExpressions))",
+            "selector.names excludes selector.matchLabels and selector.matchExpressions: select nodes by name or by label",
+        ),
+        rule(
+            "self.completionPolicy.type != 'Never' || !(has(self.completionPolicy.activeDeadlineSeconds) || has(self.completionPolicy.ttlSecondsAfterFinished))",
+            "completionPolicy.type Never excludes activeDeadlineSeconds and ttlSecondsAfterFinished, which belong to Always",
+        ),
+        rule(
+            "self.completionPolicy.type != 'Always' || !has(self.completionPolicy.activeDeadlineSeconds) || self.completionPolicy.activeDeadlineSeconds >= (has(self.pullPolicy.timeoutSeconds) ? self.pullPolicy.timeoutSeconds : 600)",
+            "completionPolicy.activeDeadlineSeconds must not be less than pullPolicy.timeoutSeconds (600 when unset)",
+        ),
+    ];
+    spec.x_kubernetes_validations = Some(rules);
+    let Some(properties) = spec.properties.as_mut() else {
+        return;
+    };
+    if let Some(image) = properties.get_mut("image") {
+        image.max_length = Some(i64::try_from(reference::MAX_LENGTH).unwrap_or(i64::MAX));
+        image.x_kubernetes_validations = Some(vec![rule(
+            &format!("self.matches('{}')", reference::PATTERN),
+            "not a valid image reference; give one such as registry.example.com/team/app:1.2 or app@sha256:<64 hex digits>",
+        )]);
+    }
+    if let Some(parallelism) = properties.get_mut("parallelism") {
+        parallelism.x_kubernetes_validations = Some(vec![rule(
+            "type(self) == int ? self >= 0 : self.matches('^[0-9]{1,9}$')",
+            "must be a whole number from 0 on (0 pauses the job); percentages are not accepted",
+        )]);
+    }
+    let kind = properties
+        .get_mut("completionPolicy")
+        .and_then(|policy| policy.properties.as_mut())
+        .and_then(|properties| properties.get_mut("type"));
+    if let Some(kind) = kind {
+        kind.x_kubernetes_validations = Some(vec![rule(
+            "self in ['Always', 'Never']",
+            "accepted values are Always and Never",
+        )]);
+    }
+}
+
+fn rule(rule: &str, message: &str) -> ValidationRule {
+    ValidationRule {
+        rule: rule.to_owned(),
+        message: Some(message.to_owned()),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;
