@@ -1,1 +1,3 @@
+//! The manager's program.
+
 fn main() {}

@@ -1,0 +1,1 @@
+//! The agents' side: one stream per node.

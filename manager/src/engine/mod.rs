@@ -1,0 +1,1 @@
+//! The engine that turns what is wanted into orders.

@@ -1,0 +1,130 @@
+//! Who is calling: agents by their projected tokens, people by theirs.
+//!
+//! Nothing of a token is logged or kept; caches know it by its SHA-256.
+
+mod error;
+#[cfg(test)]
+pub(crate) mod fake;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use kruise_api::ids::{NodeName, NodeUid};
+
+pub use error::{AuthError, DOMAIN};
+
+/// An agent whose token was verified. It may act for this node only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentIdentity {
+    /// Node of the agent's pod, from the token's own claims.
+    pub node_name: NodeName,
+    /// UID of that node: a node made again under the same name is a stranger.
+    pub node_uid: NodeUid,
+    /// Name of the agent's pod.
+    pub pod_name: String,
+    /// UID of the agent's pod.
+    pub pod_uid: String,
+    /// How long the token is still good.
+    pub valid_for: Duration,
+}
+
+/// A person, or a tool of theirs, whose token was verified. What they may do is another question: [`Identity::allowed`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Person {
+    /// User name.
+    pub username: String,
+    /// UID, when there is one.
+    pub uid: String,
+    /// Groups.
+    pub groups: Vec<String>,
+    /// Extra attributes, as they go into the review of access.
+    pub extra: Vec<(String, Vec<String>)>,
+}
+
+/// Verifies tokens and rights. The real one asks the API server; tests plug in theirs.
+pub trait Verifier: Send + Sync + 'static {
+    /// Verifies an agent's token.
+    fn agent<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AgentIdentity, AuthError>>;
+    /// Verifies a person's token.
+    fn person<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Person, AuthError>>;
+    /// Whether a person may use a verb on a virtual resource of the inspection group.
+    fn allowed<'a>(
+        &'a self,
+        person: &'a Person,
+        resource: &'a str,
+        verb: &'a str,
+    ) -> BoxFuture<'a, Result<(), AuthError>>;
+}
+
+/// What the services ask. Cheap to clone.
+#[derive(Clone)]
+pub struct Identity {
+    verifier: Arc<dyn Verifier>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Identity")
+    }
+}
+
+impl Identity {
+    /// Asks this verifier.
+    pub fn new(verifier: impl Verifier) -> Self {
+        Self { verifier: Arc::new(verifier) }
+    }
+
+    /// Verifies an agent's token and says which node it may act for.
+    ///
+    /// # Errors
+    /// Anything of [`AuthError`] but `Forbidden`.
+    pub async fn agent(&self, token: &str) -> Result<AgentIdentity, AuthError> {
+        self.verifier.agent(token).await
+    }
+
+    /// Verifies a person's token.
+    ///
+    /// # Errors
+    /// Anything of [`AuthError`] but `Forbidden`, `NotAnAgent` and `NodeMismatch`.
+    pub async fn person(&self, token: &str) -> Result<Person, AuthError> {
+        self.verifier.person(token).await
+    }
+
+    /// Whether a person may use `verb` (`get`, `watch`, ...) on `resource` (`agents`, `tasks`) of group `inspect.kruise.io`.
+    ///
+    /// # Errors
+    /// `Forbidden`, or `Backend` when nobody could tell.
+    pub async fn allowed(&self, person: &Person, resource: &str, verb: &str) -> Result<(), AuthError> {
+        self.verifier.allowed(person, resource, verb).await
+    }
+}
+
+/// The token of a call's `authorization: Bearer TOKEN`.
+///
+/// # Errors
+/// [`AuthError::TokenMissing`].
+pub fn bearer(metadata: &tonic::metadata::MetadataMap) -> Result<&str, AuthError> {
+    bearer_of(metadata.get("authorization").and_then(|value| value.to_str().ok()))
+}
+
+/// [`bearer`] for a plain header value.
+pub(crate) fn bearer_of(value: Option<&str>) -> Result<&str, AuthError> {
+    let (scheme, token) = value.and_then(|value| value.split_once(' ')).ok_or(AuthError::TokenMissing)?;
+    let token = token.trim();
+    if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() { Ok(token) } else { Err(AuthError::TokenMissing) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bearer_takes_the_scheme_in_any_case_and_nothing_else() {
+        assert_eq!(bearer_of(Some("Bearer abc")), Ok("abc"));
+        assert_eq!(bearer_of(Some("bearer  abc ")), Ok("abc"));
+        for wrong in [None, Some(""), Some("abc"), Some("Basic abc"), Some("Bearer "), Some("Bearer")] {
+            assert_eq!(bearer_of(wrong), Err(AuthError::TokenMissing), "{wrong:?}");
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! Logs and metrics.
+
+mod logs;
+mod metrics;
+
+pub use logs::{LogFormat, init_logs};
+pub use metrics::{ApiMetrics, LeaderMetrics, Metrics, RequestLabels, ServeMetrics};

@@ -1,0 +1,1 @@
+//! The trust store: our own certificate authority.
