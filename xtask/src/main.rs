@@ -1,1 +1,46 @@
-fn main() {}
+//! `cargo xtask`: set-up, the test cluster, and everything else that is done to this repository.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "tooling runs on people's machines in real time; nothing here decides anything"
+)]
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is a command line tool: printing is what it does"
+)]
+
+mod cluster;
+mod internal;
+mod setup;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+/// Build, test and try kruise-rs on a real cluster on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install and build whatever the test cluster needs; with everything in place this takes seconds.
+    Setup(setup::Args),
+    /// Bring the test cluster up, look at it, enter it, take it down.
+    #[command(subcommand)]
+    Cluster(cluster::Command),
+    /// The small servers of a cluster, which run from a copy of this program.
+    #[command(subcommand, hide = true)]
+    Internal(internal::Command),
+}
+
+fn main() -> Result<()> {
+    match Cli::parse().command {
+        Command::Setup(args) => setup::run(args),
+        Command::Cluster(command) => cluster::run(command),
+        Command::Internal(command) => internal::run(command),
+    }
+}
