@@ -1,1 +1,25 @@
-//! Decisions about ImagePullJobs.
+//! Decisions about ImagePullJobs: which nodes get an order now, what the status says, when to look again.
+//!
+//! [`plan`] is the one entry. It is called on every change (of the job, a node, an agent, a task) and at the time that the last plan asked
+//! for; it never polls. Who calls it gives the orders first and writes the status afterwards, so that no API write delays a pull.
+
+mod outcomes;
+mod plan;
+mod selection;
+mod snapshot;
+mod status;
+mod waiting;
+
+pub use outcomes::{NodeSet, round_of};
+pub use plan::{JobEvent, JobPlan, WriteReason, plan};
+pub use selection::{SelectError, matches_labels, select};
+pub use snapshot::{
+    AgentView, Clocks, JobMemory, JobSnapshot, NodeView, PodView, TaskOutcome, TaskState, TaskView,
+};
+pub use status::Counters;
+pub use waiting::WaitingOn;
+
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+mod tests;

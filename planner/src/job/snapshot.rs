@@ -1,0 +1,148 @@
+//! What a plan is made from.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey, TaskId};
+use kruise_api::image_pull_job::{ImagePullJobSpec, ImagePullJobStatus};
+
+use crate::task::{Phase, Progress, Reason};
+
+/// One job and everything that bears on it, at one moment.
+#[derive(Clone, Debug)]
+pub struct JobSnapshot<'a> {
+    /// UID of the job.
+    pub uid: &'a JobUid,
+    /// Namespace and name.
+    pub key: &'a ObjectKey,
+    /// `metadata.generation`.
+    pub generation: i64,
+    /// Whether the job is being deleted.
+    pub deleting: bool,
+    /// Whether the job carries OpenKruise's finalizer.
+    pub legacy_finalizer: bool,
+    /// What is wanted.
+    pub spec: &'a ImagePullJobSpec,
+    /// As last read from, or written to, the API.
+    pub status: Option<&'a ImagePullJobStatus>,
+    /// Every node that may be selected, by name.
+    pub nodes: &'a BTreeMap<NodeName, NodeView>,
+    /// Whether nodes exist that are too young to be selected yet.
+    pub young_nodes: bool,
+    /// Pods of the job's namespace that match its podSelector and sit on a node, in update order of their workload. Empty for jobs without podSelector.
+    pub pods: &'a [PodView],
+    /// Tasks of this job by node, at most one each, those of earlier rounds included while they hold a slot.
+    pub tasks: &'a BTreeMap<NodeName, TaskView>,
+    /// What the caller remembers between plans.
+    pub memory: &'a JobMemory,
+    /// Spans and moments of this leadership.
+    pub clocks: Clocks,
+    /// Time of the API server.
+    pub now: Timestamp,
+}
+
+/// A node as far as pulling is concerned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeView {
+    /// UID of the Node object.
+    pub uid: NodeUid,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its agent.
+    pub agent: AgentView,
+}
+
+/// An agent as far as hand-out is concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AgentView {
+    /// Has a live stream to this leader.
+    Attached,
+    /// Has no stream and can hold no task that this leader does not know of.
+    Away,
+    /// Has not attached to this leader yet, and may hold a task of an earlier one.
+    MayHold,
+}
+
+/// A pod of a podSelector job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodView {
+    /// Node that the pod sits on.
+    pub node: NodeName,
+}
+
+/// A task of the job.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TaskView {
+    /// Its id.
+    pub id: TaskId,
+    /// Where it stands.
+    pub state: TaskState,
+}
+
+/// Where a task stands, as the leader knows it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TaskState {
+    /// Ordered, or adopted from an agent that attached with it; holds a slot.
+    InFlight {
+        /// As last reported.
+        phase: Phase,
+        /// As last reported.
+        progress: Progress,
+    },
+    /// Told to stop, not yet acknowledged; holds a slot until it is.
+    Cancelling,
+    /// Ended, and not yet in a status that was written.
+    Ended(TaskOutcome),
+}
+
+/// How a task ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TaskOutcome {
+    /// The image was present and whole.
+    Succeeded,
+    /// It failed for good.
+    Failed {
+        /// Why.
+        reason: Reason,
+        /// The runtime's words.
+        message: String,
+    },
+}
+
+/// What the caller keeps for a job from plan to plan. Lost with the leader; nothing in it is truth.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobMemory {
+    /// When this leader last wrote the status, or first saw the job.
+    pub last_write: Option<Timestamp>,
+    /// Since when there is a result that no written status contains.
+    pub unsaved_since: Option<Timestamp>,
+    /// Since when a selected node has been passed over for want of an agent. Taken from the last plan.
+    pub deferred_since: BTreeMap<NodeName, Timestamp>,
+}
+
+/// Spans and moments of this leadership.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Clocks {
+    /// Until then an agent that may hold a task of an earlier leader keeps a slot reserved. None when there was no earlier leader.
+    pub reserve_until: Option<Timestamp>,
+    /// Until then windows are filled only once every agent that may hold a task has attached.
+    pub grace_until: Option<Timestamp>,
+    /// How long a node may be without an agent before it counts as failed.
+    pub silent_node: Duration,
+}
+
+impl Clocks {
+    /// Ten minutes, as OpenKruise waits for a silent node.
+    pub const SILENT_NODE: Duration = Duration::from_mins(10);
+}
+
+impl Default for Clocks {
+    fn default() -> Self {
+        Self {
+            reserve_until: None,
+            grace_until: None,
+            silent_node: Self::SILENT_NODE,
+        }
+    }
+}
