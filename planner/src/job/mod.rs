@@ -3,12 +3,16 @@
 //! [`plan`] is the one entry. It is called on every change (of the job, a node, an agent, a task) and at the time that the last plan asked
 //! for; it never polls. Who calls it gives the orders first and writes the status afterwards, so that no API write delays a pull.
 
+mod facts;
 mod outcomes;
 mod plan;
 mod selection;
 mod snapshot;
 mod status;
+mod times;
 mod waiting;
+mod window;
+mod writes;
 
 pub use outcomes::{NodeSet, round_of};
 pub use plan::{JobEvent, JobPlan, WriteReason, plan};

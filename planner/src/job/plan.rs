@@ -1,30 +1,19 @@
-//! The plan itself.
+//! The plan itself: what to do, and in which order it is decided.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kruise_api::ids::NodeName;
-use kruise_api::image_pull_job::{ImagePullJobStatus, Outcomes};
-use kruise_api::intstr;
+use kruise_api::image_pull_job::ImagePullJobStatus;
 use kruise_api::reference::ImageRef;
 
-use super::outcomes::{NodeSet, round_of, stored};
-use super::selection::select;
-use super::snapshot::{AgentView, JobSnapshot, TaskOutcome, TaskState};
-use super::status::{self, Counters, Failure, Standing};
+use super::facts::{Facts, Stand};
+use super::snapshot::{JobSnapshot, TaskState};
+use super::status::{self, Counters, Standing};
+use super::times::{earliest, later, until};
 use super::waiting::WaitingOn;
-use crate::task::{Reason, pull_task_id};
-
-/// Least time between two writes that only tell of progress.
-const STEP_INTERVAL: Duration = Duration::from_secs(10);
-/// Longest time that a result waits for a write, and least time between writes about a changed selection.
-const SAVE_INTERVAL: Duration = Duration::from_secs(30);
-/// What OpenKruise says of a node that does not answer.
-const SILENT_TEXT: &str = "node has not responded for a long time";
-/// Nodes without an agent that are named one by one.
-const AWAY_NAMED: usize = 5;
 
 /// What to do for a job now.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -121,7 +110,7 @@ fn take_all_back(snapshot: &JobSnapshot<'_>, why: &'static str) -> JobPlan {
     }
 }
 
-fn in_flight<'a>(snapshot: &'a JobSnapshot<'_>) -> impl Iterator<Item = &'a NodeName> {
+pub(super) fn in_flight<'a>(snapshot: &'a JobSnapshot<'_>) -> impl Iterator<Item = &'a NodeName> {
     snapshot
         .tasks
         .iter()
@@ -144,7 +133,7 @@ fn after_completion(snapshot: &JobSnapshot<'_>, previous: &ImagePullJobStatus, d
     }
 }
 
-fn counters_of(status: &ImagePullJobStatus) -> Counters {
+pub(super) fn counters_of(status: &ImagePullJobStatus) -> Counters {
     let number = |count: i32| usize::try_from(count).unwrap_or(0);
     Counters {
         desired: number(status.desired),
@@ -172,109 +161,8 @@ fn invalid(snapshot: &JobSnapshot<'_>, previous: &ImagePullJobStatus, problem: W
     }
 }
 
-/// Where one selected node stands.
-#[derive(Clone, Debug, PartialEq)]
-enum Stand {
-    Succeeded,
-    Failed(Option<Failure>),
-    InFlight,
-    Cancelling,
-    Pending,
-    Away,
-    MayHold,
-}
-
-/// The job, read and sorted.
-struct Facts {
-    image: ImageRef,
-    round: u32,
-    parallelism: u32,
-    started: Timestamp,
-    nodes: Vec<(NodeName, Stand)>,
-    stored: (NodeSet, NodeSet),
-    deferred_since: BTreeMap<NodeName, Timestamp>,
-}
-
 impl Facts {
-    fn gather(snapshot: &JobSnapshot<'_>) -> Result<Self, WaitingOn> {
-        let bad = |field, message: String| WaitingOn::InvalidSpec { field, message };
-        let image =
-            ImageRef::parse(&snapshot.spec.image).map_err(|error| bad("spec.image", error.to_string()))?;
-        let parallelism = intstr::parallelism(snapshot.spec.parallelism.as_ref())
-            .map_err(|error| bad("spec.parallelism", error.to_string()))?;
-        let selected = select(snapshot.spec, snapshot.nodes, snapshot.pods)
-            .map_err(|error| bad("spec.selector", error.to_string()))?;
-        let mut facts = Self {
-            round: round_of(&image, snapshot.status),
-            stored: stored(&image, snapshot.status),
-            image,
-            parallelism,
-            started: snapshot
-                .status
-                .and_then(|status| status.start_time.as_ref())
-                .map_or(snapshot.now, |time| time.0),
-            nodes: Vec::with_capacity(selected.len()),
-            deferred_since: BTreeMap::new(),
-        };
-        for name in selected {
-            let stand = facts.stand(snapshot, &name);
-            facts.nodes.push((name, stand));
-        }
-        Ok(facts)
-    }
-
-    fn stand(&mut self, snapshot: &JobSnapshot<'_>, name: &NodeName) -> Stand {
-        let Some(node) = snapshot.nodes.get(name) else {
-            return Stand::Away;
-        };
-        if self.stored.0.contains(&node.uid) {
-            return Stand::Succeeded;
-        }
-        if self.stored.1.contains(&node.uid) {
-            return Stand::Failed(None);
-        }
-        let present = pull_task_id(snapshot.uid, &node.uid, &self.image, self.round);
-        match snapshot
-            .tasks
-            .get(name)
-            .map(|task| (&task.state, task.id == present))
-        {
-            // Of an earlier round: the result counts for nothing, and the slot is free once the order is taken back.
-            Some((TaskState::Ended(_), false)) | None => {}
-            Some((TaskState::InFlight { .. } | TaskState::Cancelling, false)) => return Stand::Cancelling,
-            Some((TaskState::InFlight { .. }, true)) => return Stand::InFlight,
-            Some((TaskState::Cancelling, true)) => return Stand::Cancelling,
-            Some((TaskState::Ended(TaskOutcome::Succeeded), true)) => return Stand::Succeeded,
-            Some((TaskState::Ended(TaskOutcome::Failed { reason, message }), true)) => {
-                return Stand::Failed(Some(Failure {
-                    reason: *reason,
-                    message: message.clone(),
-                }));
-            }
-        }
-        if node.agent == AgentView::Attached {
-            return Stand::Pending;
-        }
-        let since = *snapshot.memory.deferred_since.get(name).unwrap_or(&snapshot.now);
-        if later(since, snapshot.clocks.silent_node) <= snapshot.now {
-            return Stand::Failed(Some(Failure {
-                reason: Reason::NodeUnreachable,
-                message: SILENT_TEXT.to_owned(),
-            }));
-        }
-        self.deferred_since.insert(name.clone(), since);
-        let reserving = snapshot
-            .clocks
-            .reserve_until
-            .is_some_and(|until| until > snapshot.now);
-        if node.agent == AgentView::MayHold && reserving {
-            Stand::MayHold
-        } else {
-            Stand::Away
-        }
-    }
-
-    fn plan(mut self, snapshot: &JobSnapshot<'_>, previous: &ImagePullJobStatus) -> JobPlan {
+    pub(super) fn plan(mut self, snapshot: &JobSnapshot<'_>, previous: &ImagePullJobStatus) -> JobPlan {
         let deadline = self.deadline(snapshot);
         let expired = deadline.is_some_and(|deadline| deadline <= snapshot.now);
         let mut cancel = self.superseded(snapshot);
@@ -325,7 +213,7 @@ impl Facts {
     }
 
     /// When the job ends whatever is left. Numbers that make no sense count as none.
-    fn deadline(&self, snapshot: &JobSnapshot<'_>) -> Option<Timestamp> {
+    pub(super) fn deadline(&self, snapshot: &JobSnapshot<'_>) -> Option<Timestamp> {
         let policy = &snapshot.spec.completion_policy;
         let seconds = policy.active_deadline_seconds.filter(|_| !policy.is_never())?;
         Some(later(
@@ -334,248 +222,8 @@ impl Facts {
         ))
     }
 
-    /// Orders of nodes that are selected no longer, and of rounds that are over.
-    fn superseded(&self, snapshot: &JobSnapshot<'_>) -> Vec<(NodeName, &'static str)> {
-        let present: BTreeMap<&NodeName, &Stand> =
-            self.nodes.iter().map(|(name, stand)| (name, stand)).collect();
-        in_flight(snapshot)
-            .filter_map(|node| match present.get(node) {
-                None => Some((node.clone(), "node left the selection")),
-                Some(Stand::InFlight) => None,
-                Some(_) => Some((node.clone(), "superseded")),
-            })
-            .collect()
-    }
-
-    /// The deadline has passed: whatever has not ended has failed.
-    fn fail_the_rest(&mut self) -> Vec<(NodeName, &'static str)> {
-        let mut cancel = Vec::new();
-        for (name, stand) in &mut self.nodes {
-            if matches!(stand, Stand::Succeeded | Stand::Failed(_)) {
-                continue;
-            }
-            if *stand == Stand::InFlight {
-                cancel.push((name.clone(), "job exceeds activeDeadlineSeconds"));
-            }
-            *stand = Stand::Failed(Some(Failure {
-                reason: Reason::DeadlineExceeded,
-                message: "job exceeds activeDeadlineSeconds".to_owned(),
-            }));
-        }
-        cancel
-    }
-
-    /// Hands out the free slots in order. A slot is taken by an order in flight or being taken back, whatever node it is on, and kept for
-    /// each agent that may still hold an order of an earlier leader.
-    fn fill(&mut self, snapshot: &JobSnapshot<'_>) -> Vec<NodeName> {
-        let may_hold = self
-            .nodes
-            .iter()
-            .filter(|(_, stand)| *stand == Stand::MayHold)
-            .count();
-        let in_grace = snapshot
-            .clocks
-            .grace_until
-            .is_some_and(|until| until > snapshot.now);
-        if in_grace && may_hold > 0 {
-            return Vec::new();
-        }
-        let held = snapshot
-            .tasks
-            .values()
-            .filter(|task| matches!(task.state, TaskState::InFlight { .. } | TaskState::Cancelling))
-            .count();
-        let mut free = (self.parallelism as usize).saturating_sub(held + may_hold);
-        let mut assign = Vec::new();
-        for (name, stand) in &mut self.nodes {
-            if free == 0 {
-                break;
-            }
-            if *stand == Stand::Pending {
-                *stand = Stand::InFlight;
-                assign.push(name.clone());
-                free -= 1;
-            }
-        }
-        assign
-    }
-
-    fn count(&self) -> Counters {
-        let of = |wanted: fn(&Stand) -> bool| self.nodes.iter().filter(|(_, stand)| wanted(stand)).count();
-        Counters {
-            desired: self.nodes.len(),
-            active: of(|stand| matches!(stand, Stand::InFlight | Stand::Cancelling)),
-            succeeded: of(|stand| matches!(stand, Stand::Succeeded)),
-            failed: of(|stand| matches!(stand, Stand::Failed(_))),
-        }
-    }
-
-    fn status(
-        &self,
-        snapshot: &JobSnapshot<'_>,
-        previous: &ImagePullJobStatus,
-        standing: Standing,
-        counters: &Counters,
-    ) -> ImagePullJobStatus {
-        let same_round = previous
-            .outcomes
-            .as_ref()
-            .is_some_and(|outcomes| outcomes.image == self.image.canonical());
-        let (mut succeeded, mut failed) = self.stored.clone();
-        let mut fresh = BTreeMap::new();
-        for (name, stand) in &self.nodes {
-            let Some(node) = snapshot.nodes.get(name) else {
-                continue;
-            };
-            match stand {
-                Stand::Succeeded => succeeded.insert(&node.uid),
-                Stand::Failed(failure) => {
-                    failed.insert(&node.uid);
-                    if let Some(failure) = failure {
-                        fresh.insert(name.clone(), failure.clone());
-                    }
-                }
-                _ => {}
-            }
-        }
-        let failures = status::summarise(if same_round { &previous.failures } else { &[] }, &fresh);
-        let over = matches!(standing, Standing::Completed | Standing::DeadlineExceeded);
-        let mut status = ImagePullJobStatus {
-            start_time: Some(Time(self.started)),
-            completion_time: over.then_some(Time(snapshot.now)),
-            message: Some(status::message(standing, counters)),
-            failed_nodes: status::failed_names(
-                self.nodes
-                    .iter()
-                    .filter(|(_, stand)| matches!(stand, Stand::Failed(_)))
-                    .map(|(name, _)| name),
-            ),
-            observed_generation: Some(snapshot.generation),
-            conditions: status::job_conditions(
-                &previous.conditions,
-                standing,
-                snapshot.generation,
-                counters,
-                &failures,
-                snapshot.now,
-            ),
-            failures,
-            outcomes: Some(Outcomes {
-                round: i32::try_from(self.round).unwrap_or(i32::MAX),
-                image: self.image.canonical().to_owned(),
-                succeeded: succeeded.encode(),
-                failed: failed.encode(),
-            }),
-            ..ImagePullJobStatus::default()
-        };
-        status::counters_into(&mut status, counters);
-        status
-    }
-
-    fn waiting(&self, snapshot: &JobSnapshot<'_>, counters: &Counters) -> Vec<WaitingOn> {
-        let mut waiting = Vec::new();
-        let of = |wanted: Stand| self.nodes.iter().filter(|(_, stand)| *stand == wanted).count();
-        let pending = of(Stand::Pending);
-        let may_hold = of(Stand::MayHold);
-        if self.parallelism == 0 {
-            waiting.push(WaitingOn::Paused);
-        } else if let Some(until_then) = snapshot.clocks.reserve_until.filter(|_| may_hold > 0) {
-            let left = until(snapshot.now, until_then);
-            waiting.push(WaitingOn::Reserved {
-                agents: may_hold,
-                left,
-            });
-        } else if pending > 0 {
-            let in_flight = counters.active;
-            waiting.push(WaitingOn::WindowFull {
-                in_flight,
-                parallelism: self.parallelism,
-                pending,
-            });
-        }
-        let away = self.nodes.iter().filter(|(_, stand)| *stand == Stand::Away);
-        for (name, _) in away.clone().take(AWAY_NAMED) {
-            let since = self
-                .deferred_since
-                .get(name)
-                .map_or(Duration::ZERO, |since| until(*since, snapshot.now));
-            waiting.push(WaitingOn::AgentAway {
-                node: name.clone(),
-                since,
-            });
-        }
-        let more = away.count().saturating_sub(AWAY_NAMED);
-        if more > 0 {
-            waiting.push(WaitingOn::MoreAway { nodes: more });
-        }
-        if counters.desired == 0 {
-            waiting.push(if snapshot.young_nodes {
-                WaitingOn::YoungNodes
-            } else {
-                WaitingOn::NoNodes
-            });
-        }
-        waiting
-    }
-
-    /// Writes are a budget: at the start, at the first failure, per quarter at least 10 s apart, at the end, and otherwise only so that no result
-    /// waits for more than 30 s.
-    fn decide_write(&self, snapshot: &JobSnapshot<'_>, previous: &ImagePullJobStatus, plan: &mut JobPlan) {
-        let before = counters_of(previous);
-        let since_write = |interval| snapshot.memory.last_write.map(|last| later(last, interval));
-        let due = |at: Option<Timestamp>| at.is_none_or(|at| at <= snapshot.now);
-        let more_quarters = plan.counters.quarters() > before.quarters() && plan.counters.desired > 0;
-        let unsaved = snapshot
-            .memory
-            .unsaved_since
-            .map(|since| later(since, SAVE_INTERVAL));
-        let selection_changed = plan.counters.desired != before.desired;
-        plan.write = match () {
-            () if plan.complete => Some(WriteReason::Completed),
-            () if previous.start_time.is_none() => Some(WriteReason::Start),
-            () if previous.observed_generation != Some(snapshot.generation) => Some(WriteReason::Edited),
-            () if before.failed == 0 && plan.counters.failed > 0 => Some(WriteReason::FirstFailure),
-            () if more_quarters && due(since_write(STEP_INTERVAL)) => Some(WriteReason::Step),
-            () if unsaved.is_some_and(|at| at <= snapshot.now) => Some(WriteReason::Unsaved),
-            () if selection_changed && due(since_write(SAVE_INTERVAL)) => Some(WriteReason::Selection),
-            () => None,
-        };
-        if plan.write.is_none() {
-            let step = since_write(STEP_INTERVAL).filter(|_| more_quarters);
-            let selection = since_write(SAVE_INTERVAL).filter(|_| selection_changed);
-            plan.wake = earliest([plan.wake, step, unsaved, selection]);
-        }
-        plan.event = self.event(plan, &before);
-    }
-
-    fn event(&self, plan: &JobPlan, before: &Counters) -> Option<JobEvent> {
-        let image = self.image.familiar();
-        let counters = &plan.counters;
-        let failed = |message| JobEvent {
-            warning: true,
-            reason: "PullImageFailed",
-            message,
-        };
-        match plan.write? {
-            WriteReason::Completed if counters.failed > 0 => Some(failed(format!(
-                "Image {image}: {}",
-                status::failure_text(counters, &plan.status.failures)
-            ))),
-            WriteReason::Completed => Some(JobEvent {
-                warning: false,
-                reason: "PullImageSucceed",
-                message: format!("Image {image} is present on {} node(s)", counters.succeeded),
-            }),
-            WriteReason::FirstFailure if before.failed == 0 => Some(failed(format!(
-                "Image {image}: {}",
-                status::failure_text(counters, &plan.status.failures)
-            ))),
-            _ => None,
-        }
-    }
-
     /// A node without an agent is looked at again when its patience ends, and slots kept for a failover when they become free.
-    fn wake_for_agents(&self, snapshot: &JobSnapshot<'_>, plan: &mut JobPlan) {
+    pub(super) fn wake_for_agents(&self, snapshot: &JobSnapshot<'_>, plan: &mut JobPlan) {
         let silent = self
             .deferred_since
             .values()
@@ -591,21 +239,4 @@ impl Facts {
             future(clocks.grace_until),
         ]);
     }
-}
-
-fn earliest<const N: usize>(times: [Option<Timestamp>; N]) -> Option<Timestamp> {
-    times.into_iter().flatten().min()
-}
-
-/// `at` plus `span`, or the end of time.
-fn later(at: Timestamp, span: Duration) -> Timestamp {
-    SignedDuration::try_from(span)
-        .ok()
-        .and_then(|span| at.checked_add(span).ok())
-        .unwrap_or(Timestamp::MAX)
-}
-
-/// From `a` to `b`; zero when `b` is earlier.
-fn until(a: Timestamp, b: Timestamp) -> Duration {
-    Duration::try_from(b.duration_since(a)).unwrap_or(Duration::ZERO)
 }

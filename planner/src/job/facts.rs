@@ -1,0 +1,196 @@
+//! The job, read and sorted: which nodes it is about and where each stands.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kruise_api::ids::NodeName;
+use kruise_api::image_pull_job::{ImagePullJobStatus, Outcomes};
+use kruise_api::intstr;
+use kruise_api::reference::ImageRef;
+
+use super::outcomes::{NodeSet, round_of, stored};
+use super::selection::select;
+use super::snapshot::{AgentView, JobSnapshot, TaskOutcome, TaskState};
+use super::status::{self, Counters, Failure, Standing};
+use super::times::later;
+use super::waiting::WaitingOn;
+use crate::task::{Reason, pull_task_id};
+
+/// What OpenKruise says of a node that does not answer.
+const SILENT_TEXT: &str = "node has not responded for a long time";
+
+/// Where one selected node stands.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Stand {
+    Succeeded,
+    Failed(Option<Failure>),
+    InFlight,
+    Cancelling,
+    Pending,
+    Away,
+    MayHold,
+}
+
+/// The job, read and sorted.
+pub(super) struct Facts {
+    pub(super) image: ImageRef,
+    pub(super) round: u32,
+    pub(super) parallelism: u32,
+    pub(super) started: Timestamp,
+    pub(super) nodes: Vec<(NodeName, Stand)>,
+    pub(super) stored: (NodeSet, NodeSet),
+    pub(super) deferred_since: BTreeMap<NodeName, Timestamp>,
+}
+
+impl Facts {
+    pub(super) fn gather(snapshot: &JobSnapshot<'_>) -> Result<Self, WaitingOn> {
+        let bad = |field, message: String| WaitingOn::InvalidSpec { field, message };
+        let image =
+            ImageRef::parse(&snapshot.spec.image).map_err(|error| bad("spec.image", error.to_string()))?;
+        let parallelism = intstr::parallelism(snapshot.spec.parallelism.as_ref())
+            .map_err(|error| bad("spec.parallelism", error.to_string()))?;
+        let selected = select(snapshot.spec, snapshot.nodes, snapshot.pods)
+            .map_err(|error| bad("spec.selector", error.to_string()))?;
+        let mut facts = Self {
+            round: round_of(&image, snapshot.status),
+            stored: stored(&image, snapshot.status),
+            image,
+            parallelism,
+            started: snapshot
+                .status
+                .and_then(|status| status.start_time.as_ref())
+                .map_or(snapshot.now, |time| time.0),
+            nodes: Vec::with_capacity(selected.len()),
+            deferred_since: BTreeMap::new(),
+        };
+        for name in selected {
+            let stand = facts.stand(snapshot, &name);
+            facts.nodes.push((name, stand));
+        }
+        Ok(facts)
+    }
+
+    pub(super) fn stand(&mut self, snapshot: &JobSnapshot<'_>, name: &NodeName) -> Stand {
+        let Some(node) = snapshot.nodes.get(name) else {
+            return Stand::Away;
+        };
+        if self.stored.0.contains(&node.uid) {
+            return Stand::Succeeded;
+        }
+        if self.stored.1.contains(&node.uid) {
+            return Stand::Failed(None);
+        }
+        let present = pull_task_id(snapshot.uid, &node.uid, &self.image, self.round);
+        match snapshot
+            .tasks
+            .get(name)
+            .map(|task| (&task.state, task.id == present))
+        {
+            // Of an earlier round: the result counts for nothing, and the slot is free once the order is taken back.
+            Some((TaskState::Ended(_), false)) | None => {}
+            Some((TaskState::InFlight { .. } | TaskState::Cancelling, false)) => return Stand::Cancelling,
+            Some((TaskState::InFlight { .. }, true)) => return Stand::InFlight,
+            Some((TaskState::Cancelling, true)) => return Stand::Cancelling,
+            Some((TaskState::Ended(TaskOutcome::Succeeded), true)) => return Stand::Succeeded,
+            Some((TaskState::Ended(TaskOutcome::Failed { reason, message }), true)) => {
+                return Stand::Failed(Some(Failure {
+                    reason: *reason,
+                    message: message.clone(),
+                }));
+            }
+        }
+        if node.agent == AgentView::Attached {
+            return Stand::Pending;
+        }
+        let since = *snapshot.memory.deferred_since.get(name).unwrap_or(&snapshot.now);
+        if later(since, snapshot.clocks.silent_node) <= snapshot.now {
+            return Stand::Failed(Some(Failure {
+                reason: Reason::NodeUnreachable,
+                message: SILENT_TEXT.to_owned(),
+            }));
+        }
+        self.deferred_since.insert(name.clone(), since);
+        let reserving = snapshot
+            .clocks
+            .reserve_until
+            .is_some_and(|until| until > snapshot.now);
+        if node.agent == AgentView::MayHold && reserving {
+            Stand::MayHold
+        } else {
+            Stand::Away
+        }
+    }
+
+    pub(super) fn count(&self) -> Counters {
+        let of = |wanted: fn(&Stand) -> bool| self.nodes.iter().filter(|(_, stand)| wanted(stand)).count();
+        Counters {
+            desired: self.nodes.len(),
+            active: of(|stand| matches!(stand, Stand::InFlight | Stand::Cancelling)),
+            succeeded: of(|stand| matches!(stand, Stand::Succeeded)),
+            failed: of(|stand| matches!(stand, Stand::Failed(_))),
+        }
+    }
+
+    pub(super) fn status(
+        &self,
+        snapshot: &JobSnapshot<'_>,
+        previous: &ImagePullJobStatus,
+        standing: Standing,
+        counters: &Counters,
+    ) -> ImagePullJobStatus {
+        let same_round = previous
+            .outcomes
+            .as_ref()
+            .is_some_and(|outcomes| outcomes.image == self.image.canonical());
+        let (mut succeeded, mut failed) = self.stored.clone();
+        let mut fresh = BTreeMap::new();
+        for (name, stand) in &self.nodes {
+            let Some(node) = snapshot.nodes.get(name) else {
+                continue;
+            };
+            match stand {
+                Stand::Succeeded => succeeded.insert(&node.uid),
+                Stand::Failed(failure) => {
+                    failed.insert(&node.uid);
+                    if let Some(failure) = failure {
+                        fresh.insert(name.clone(), failure.clone());
+                    }
+                }
+                _ => {}
+            }
+        }
+        let failures = status::summarise(if same_round { &previous.failures } else { &[] }, &fresh);
+        let over = matches!(standing, Standing::Completed | Standing::DeadlineExceeded);
+        let mut status = ImagePullJobStatus {
+            start_time: Some(Time(self.started)),
+            completion_time: over.then_some(Time(snapshot.now)),
+            message: Some(status::message(standing, counters)),
+            failed_nodes: status::failed_names(
+                self.nodes
+                    .iter()
+                    .filter(|(_, stand)| matches!(stand, Stand::Failed(_)))
+                    .map(|(name, _)| name),
+            ),
+            observed_generation: Some(snapshot.generation),
+            conditions: status::job_conditions(
+                &previous.conditions,
+                standing,
+                snapshot.generation,
+                counters,
+                &failures,
+                snapshot.now,
+            ),
+            failures,
+            outcomes: Some(Outcomes {
+                round: i32::try_from(self.round).unwrap_or(i32::MAX),
+                image: self.image.canonical().to_owned(),
+                succeeded: succeeded.encode(),
+                failed: failed.encode(),
+            }),
+            ..ImagePullJobStatus::default()
+        };
+        status::counters_into(&mut status, counters);
+        status
+    }
+}

@@ -1,0 +1,131 @@
+//! The sliding window: who gets a free slot, who has to give one back, and why the others wait.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kruise_api::ids::NodeName;
+
+use super::facts::{Facts, Stand};
+use super::plan::in_flight;
+use super::snapshot::{JobSnapshot, TaskState};
+use super::status::{Counters, Failure};
+use super::times::until;
+use super::waiting::WaitingOn;
+use crate::task::Reason;
+
+/// Nodes without an agent that are named one by one.
+const AWAY_NAMED: usize = 5;
+
+impl Facts {
+    /// Orders of nodes that are selected no longer, and of rounds that are over.
+    pub(super) fn superseded(&self, snapshot: &JobSnapshot<'_>) -> Vec<(NodeName, &'static str)> {
+        let present: BTreeMap<&NodeName, &Stand> =
+            self.nodes.iter().map(|(name, stand)| (name, stand)).collect();
+        in_flight(snapshot)
+            .filter_map(|node| match present.get(node) {
+                None => Some((node.clone(), "node left the selection")),
+                Some(Stand::InFlight) => None,
+                Some(_) => Some((node.clone(), "superseded")),
+            })
+            .collect()
+    }
+
+    /// The deadline has passed: whatever has not ended has failed.
+    pub(super) fn fail_the_rest(&mut self) -> Vec<(NodeName, &'static str)> {
+        let mut cancel = Vec::new();
+        for (name, stand) in &mut self.nodes {
+            if matches!(stand, Stand::Succeeded | Stand::Failed(_)) {
+                continue;
+            }
+            if *stand == Stand::InFlight {
+                cancel.push((name.clone(), "job exceeds activeDeadlineSeconds"));
+            }
+            *stand = Stand::Failed(Some(Failure {
+                reason: Reason::DeadlineExceeded,
+                message: "job exceeds activeDeadlineSeconds".to_owned(),
+            }));
+        }
+        cancel
+    }
+
+    /// Hands out the free slots in order. A slot is taken by an order in flight or being taken back, whatever node it is on, and kept for
+    /// each agent that may still hold an order of an earlier leader.
+    pub(super) fn fill(&mut self, snapshot: &JobSnapshot<'_>) -> Vec<NodeName> {
+        let may_hold = self
+            .nodes
+            .iter()
+            .filter(|(_, stand)| *stand == Stand::MayHold)
+            .count();
+        let in_grace = snapshot
+            .clocks
+            .grace_until
+            .is_some_and(|until| until > snapshot.now);
+        if in_grace && may_hold > 0 {
+            return Vec::new();
+        }
+        let held = snapshot
+            .tasks
+            .values()
+            .filter(|task| matches!(task.state, TaskState::InFlight { .. } | TaskState::Cancelling))
+            .count();
+        let mut free = (self.parallelism as usize).saturating_sub(held + may_hold);
+        let mut assign = Vec::new();
+        for (name, stand) in &mut self.nodes {
+            if free == 0 {
+                break;
+            }
+            if *stand == Stand::Pending {
+                *stand = Stand::InFlight;
+                assign.push(name.clone());
+                free -= 1;
+            }
+        }
+        assign
+    }
+
+    pub(super) fn waiting(&self, snapshot: &JobSnapshot<'_>, counters: &Counters) -> Vec<WaitingOn> {
+        let mut waiting = Vec::new();
+        let of = |wanted: Stand| self.nodes.iter().filter(|(_, stand)| *stand == wanted).count();
+        let pending = of(Stand::Pending);
+        let may_hold = of(Stand::MayHold);
+        if self.parallelism == 0 {
+            waiting.push(WaitingOn::Paused);
+        } else if let Some(until_then) = snapshot.clocks.reserve_until.filter(|_| may_hold > 0) {
+            let left = until(snapshot.now, until_then);
+            waiting.push(WaitingOn::Reserved {
+                agents: may_hold,
+                left,
+            });
+        } else if pending > 0 {
+            let in_flight = counters.active;
+            waiting.push(WaitingOn::WindowFull {
+                in_flight,
+                parallelism: self.parallelism,
+                pending,
+            });
+        }
+        let away = self.nodes.iter().filter(|(_, stand)| *stand == Stand::Away);
+        for (name, _) in away.clone().take(AWAY_NAMED) {
+            let since = self
+                .deferred_since
+                .get(name)
+                .map_or(Duration::ZERO, |since| until(*since, snapshot.now));
+            waiting.push(WaitingOn::AgentAway {
+                node: name.clone(),
+                since,
+            });
+        }
+        let more = away.count().saturating_sub(AWAY_NAMED);
+        if more > 0 {
+            waiting.push(WaitingOn::MoreAway { nodes: more });
+        }
+        if counters.desired == 0 {
+            waiting.push(if snapshot.young_nodes {
+                WaitingOn::YoungNodes
+            } else {
+                WaitingOn::NoNodes
+            });
+        }
+        waiting
+    }
+}
