@@ -1,0 +1,140 @@
+//! `cargo xtask test`: everything that is checked before a change lands, or one level of it.
+
+mod bed;
+mod count;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+use kruise_tests::cmd;
+use kruise_tests::tools::{self, Setup};
+
+use crate::codegen;
+use count::{Counts, run_tests};
+
+/// Clusters of the tests; taken down before and after.
+const CLUSTER: &str = "kruise-test";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Which level; all of them when left out (but not soak).
+    #[arg(value_enum)]
+    level: Option<Level>,
+    /// Only tests whose name contains this word.
+    filter: Option<String>,
+    /// Leave the cluster up afterwards, and use one that is up already.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Levels, the least powerful first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Level {
+    /// Formatting, lints, documentation, generated files.
+    Lint,
+    /// Tables, properties and in-process servers.
+    Unit,
+    /// On the real cluster, side by side.
+    E2e,
+    /// On the real cluster, one after the other: killed, paused and cut-off parts.
+    Faults,
+    /// The repeated faults, in full number. By hand only.
+    Soak,
+}
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let levels = match args.level {
+        Some(level) => vec![level],
+        None => vec![Level::Lint, Level::Unit, Level::E2e, Level::Faults],
+    };
+    let began = Instant::now();
+    tools::install(Setup::default())?;
+    let mut report = vec![("set-up", began.elapsed(), Counts::default())];
+    let on_cluster = |level: &Level| matches!(level, Level::E2e | Level::Faults | Level::Soak);
+    let bed = match levels.iter().any(on_cluster) {
+        // Built before anything is tested, so that a cluster that cannot come up is told early.
+        true => {
+            let began = Instant::now();
+            let bed = bed::Bed::up(CLUSTER, args.keep)?;
+            report.push(("cluster and install", began.elapsed(), Counts::default()));
+            Some(bed)
+        }
+        false => None,
+    };
+    for level in levels {
+        let began = Instant::now();
+        let counts = level.run(args.filter.as_deref())?;
+        report.push((level.name(), began.elapsed(), counts));
+    }
+    if let Some(bed) = bed {
+        bed.down()?;
+    }
+    conclude(&report)
+}
+
+impl Level {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lint => "lint",
+            Self::Unit => "unit",
+            Self::E2e => "e2e",
+            Self::Faults => "faults",
+            Self::Soak => "soak",
+        }
+    }
+
+    fn run(self, filter: Option<&str>) -> Result<Counts> {
+        match self {
+            Self::Lint => lint(),
+            Self::Unit => run_tests(cargo(["test", "--workspace", "--exclude", "kruise-tests"]).args(filter)),
+            Self::E2e => run_tests(&mut on_bed("e2e", 4, filter)),
+            Self::Faults => run_tests(&mut on_bed("faults", 1, filter)),
+            Self::Soak => run_tests(on_bed("faults", 1, filter).env("KRUISE_SOAK", "1")),
+        }
+    }
+}
+
+/// The tests of one file on the cluster, so many at once.
+fn on_bed(file: &str, at_once: usize, filter: Option<&str>) -> Command {
+    let mut command = cargo(["test", "--package", "kruise-tests", "--features", "cluster", "--test", file]);
+    command.args(filter).args(["--", "--test-threads", &at_once.to_string()]);
+    command.env("KRUISE_BED", CLUSTER);
+    command
+}
+
+fn lint() -> Result<Counts> {
+    cmd::show(&mut cargo(["fmt", "--all", "--check"]))?;
+    codegen::check()?;
+    cmd::show(&mut cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))?;
+    cmd::show(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    Ok(Counts { passed: 4, ..Counts::default() })
+}
+
+/// Cargo in the repository, as the one that runs us.
+pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.args(args).current_dir(root());
+    command
+}
+
+/// The repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+fn conclude(report: &[(&str, Duration, Counts)]) -> Result<()> {
+    let mut all = Counts::default();
+    println!("\n{:<22}{:>10}{:>10}{:>10}", "level", "seconds", "passed", "failed");
+    for (name, time, counts) in report {
+        println!("{name:<22}{:>10.1}{:>10}{:>10}", time.as_secs_f64(), counts.passed, counts.failed);
+        all += *counts;
+    }
+    println!("\n{} passed, {} failed", all.passed, all.failed);
+    if all.failed > 0 {
+        bail!("{} tests failed", all.failed);
+    }
+    Ok(())
+}
