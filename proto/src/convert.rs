@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kruise_planner::node::fence;
 use kruise_planner::task::{Phase, Progress, Reason};
 
-use crate::task;
+use crate::{dispatch, task};
 
 impl From<Reason> for task::Reason {
     fn from(reason: Reason) -> Self {
@@ -139,6 +140,16 @@ impl From<task::Progress> for Progress {
             layers_done,
             layers_total,
             bytes_known,
+        }
+    }
+}
+
+impl From<&fence::Refusal> for dispatch::Refusal {
+    fn from(refusal: &fence::Refusal) -> Self {
+        match refusal {
+            fence::Refusal::OldEpoch { .. } => Self::OldEpoch,
+            fence::Refusal::Gap { .. } => Self::Gap,
+            fence::Refusal::Stale { .. } | fence::Refusal::ForeignStamp => Self::Stale,
         }
     }
 }

@@ -1,0 +1,17 @@
+//! Decisions of the node agent.
+//!
+//! - [`fence`]: which orders an agent takes, and from whom.
+//! - [`contact`]: how long it works without hearing from a leader, and when it dials again.
+//! - [`attempt`]: how often and how long a pull is tried.
+//! - [`stall`]: whether bytes still arrive.
+//! - [`reason`]: what a runtime's words mean, and what of them may be shown.
+//! - [`bytes`]: how far a pull is, from what lies in the content store.
+//!
+//! Time comes in as a [`std::time::Duration`] of the agent's monotonic clock; nothing here compares the clocks of two machines.
+
+pub mod attempt;
+pub mod bytes;
+pub mod contact;
+pub mod fence;
+pub mod reason;
+pub mod stall;
