@@ -9,19 +9,29 @@ use anyhow::{Context, Result, bail};
 pub fn run(command: &mut Command) -> Result<String> {
     let output = output(command)?;
     if !output.status.success() {
-        bail!("`{}` ended with {}: {}", line(command), output.status, said(&output));
+        bail!(
+            "`{}` ended with {}: {}",
+            line(command),
+            output.status,
+            said(&output)
+        );
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Runs a program to its end, whatever its exit status.
 pub fn output(command: &mut Command) -> Result<Output> {
-    command.stdin(Stdio::null()).output().with_context(|| format!("cannot run `{}`", line(command)))
+    command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run `{}`", line(command)))
 }
 
 /// Runs a program with this process's own output, for long builds that people watch.
 pub fn show(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("cannot run `{}`", line(command)))?;
+    let status = command
+        .status()
+        .with_context(|| format!("cannot run `{}`", line(command)))?;
     if !status.success() {
         bail!("`{}` ended with {status}", line(command));
     }
@@ -38,6 +48,10 @@ pub fn line(command: &Command) -> String {
 
 fn said(output: &Output) -> String {
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let text = if stderr.trim().is_empty() { String::from_utf8_lossy(&output.stdout) } else { stderr };
+    let text = if stderr.trim().is_empty() {
+        String::from_utf8_lossy(&output.stdout)
+    } else {
+        stderr
+    };
     text.trim().to_owned()
 }

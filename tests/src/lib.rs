@@ -23,6 +23,8 @@ pub mod cluster;
 pub mod cmd;
 pub mod net;
 pub mod process;
+#[cfg(feature = "cluster")]
+pub mod product;
 pub mod registry;
 pub mod tools;
 pub mod wait;

@@ -44,7 +44,9 @@ impl Process {
     /// Sends a signal; answers false when the process is gone. The pidfd is opened before the start time
     /// is compared, so the signal cannot hit a process that took over the pid in between.
     pub fn signal(&self, signal: Signal) -> Result<bool> {
-        let Some(pid) = Pid::from_raw(self.pid) else { return Ok(false) };
+        let Some(pid) = Pid::from_raw(self.pid) else {
+            return Ok(false);
+        };
         let fd = match pidfd_open(pid, PidfdFlags::empty()) {
             Ok(fd) => fd,
             Err(rustix::io::Errno::SRCH) => return Ok(false),
@@ -80,8 +82,11 @@ pub fn all() -> Result<Vec<Process>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc").context("cannot list /proc")? {
         let Ok(entry) = entry else { continue };
-        if let Some(process) =
-            entry.file_name().to_str().and_then(|n| n.parse().ok()).and_then(Process::of)
+        if let Some(process) = entry
+            .file_name()
+            .to_str()
+            .and_then(|n| n.parse().ok())
+            .and_then(Process::of)
         {
             found.push(process);
         }

@@ -47,7 +47,11 @@ where
 }
 
 /// The same for conditions without asynchronous parts, such as the state of a process.
-pub fn wait_until(what: &str, timeout: Duration, mut check: impl FnMut() -> Result<(), String>) -> Result<()> {
+pub fn wait_until(
+    what: &str,
+    timeout: Duration,
+    mut check: impl FnMut() -> Result<(), String>,
+) -> Result<()> {
     let end = Instant::now() + timeout;
     loop {
         match check() {

@@ -1,7 +1,9 @@
 //! `cargo xtask cluster`: the test cluster by hand.
 
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Write as _};
 use std::os::unix::process::CommandExt;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Subcommand;
@@ -57,9 +59,15 @@ pub(crate) struct Which {
 
 pub(crate) fn run(command: Command) -> Result<()> {
     match command {
-        Command::Up { which, nodes, containerd } => {
-            wait(up(Options { name: which.name, nodes, containerd }))
-        }
+        Command::Up {
+            which,
+            nodes,
+            containerd,
+        } => wait(up(Options {
+            name: which.name,
+            nodes,
+            containerd,
+        })),
         Command::Down { which } => down(&which.name),
         Command::Env { which } => env(&which.name),
         Command::Status { which } => wait(status(&which.name)),
@@ -71,7 +79,10 @@ async fn up(options: Options) -> Result<()> {
     let begun = Instant::now();
     let cluster = Cluster::up(options).await?;
     let (name, nodes) = (cluster.name(), cluster.nodes().len());
-    eprintln!("cluster {name:?}: {nodes} nodes ready after {:.1?}", begun.elapsed());
+    eprintln!(
+        "cluster {name:?}: {nodes} nodes ready after {:.1?}",
+        begun.elapsed()
+    );
     eprintln!("use it:       eval \"$(cargo xtask cluster env --name {name})\"");
     eprintln!("take it down: cargo xtask cluster down --name {name}");
     Ok(())
@@ -89,38 +100,68 @@ fn down(name: &str) -> Result<()> {
 
 fn env(name: &str) -> Result<()> {
     let cluster = Cluster::attach(name)?;
-    let ports = cluster.description();
-    println!("export KUBECONFIG='{}'", cluster.kubeconfig().display());
-    println!("export PATH='{}':\"$PATH\"", cluster.layout().bin().display());
-    println!("export KRUISE_BED='{name}'");
-    println!("# kubectl get nodes,pods -A");
-    println!("# cargo xtask cluster exec --name {name} node1 -- crictl images");
-    println!("# cargo xtask cluster exec --name {name} node1 -- bash");
-    println!("# API server: https://127.0.0.1:{}   registry: http://127.0.0.1:{}", ports.api_port, ports.registry_port);
-    println!("# logs: {}", cluster.layout().logs().display());
-    Ok(())
+    let (ports, layout) = (cluster.description(), cluster.layout());
+    let mut text = String::new();
+    for (name, value) in cluster.tool_env() {
+        writeln!(text, "export {name}='{}'", value.display())?;
+    }
+    write!(
+        text,
+        "export PATH='{}':\"$PATH\"\n\
+         export KRUISE_BED='{name}'\n\
+         # kubectl get nodes,pods -A\n\
+         # cargo xtask cluster exec --name {name} node1 -- crictl images\n\
+         # cargo xtask cluster exec --name {name} node1 -- bash\n\
+         # API server: https://127.0.0.1:{}   registry: http://127.0.0.1:{}\n\
+         # logs: {}\n",
+        layout.bin().display(),
+        ports.api_port,
+        ports.registry_port,
+        layout.logs().display(),
+    )?;
+    say(&text)
 }
 
 async fn status(name: &str) -> Result<()> {
     let cluster = Cluster::attach(name)?;
-    println!("{:<20} {:<8} PID", "COMPONENT", "STATE");
+    let mut table = format!("{:<20} {:<8} PID\n", "COMPONENT", "STATE");
     for component in cluster.components()? {
         let state = match component.state() {
             State::Running => "running",
             State::Paused => "paused",
             State::Gone => "stopped",
         };
-        let pid = component.process().filter(|p| p.state() != State::Gone).map(|p| p.pid.to_string());
-        println!("{:<20} {state:<8} {}", component.name(), pid.as_deref().unwrap_or("-"));
+        let pid = component
+            .process()
+            .filter(|p| p.state() != State::Gone)
+            .map(|p| p.pid.to_string());
+        writeln!(
+            table,
+            "{:<20} {state:<8} {}",
+            component.name(),
+            pid.as_deref().unwrap_or("-")
+        )?;
     }
+    say(&table)?;
     let nodes: Api<Node> = Api::all(cluster.client().await?);
-    println!("\n{:<20} READY", "NODE");
-    let list = nodes.list(&ListParams::default()).await.context("the API server does not answer")?;
+    let asked = tokio::time::timeout(Duration::from_secs(5), nodes.list(&ListParams::default())).await;
+    let list = asked
+        .context("the API server does not answer")?
+        .context("the API server does not answer")?;
+    let mut table = format!("\n{:<20} READY\n", "NODE");
     for node in list {
         let ready = if is_ready(&node) { "yes" } else { "no" };
-        println!("{:<20} {ready}", node.metadata.name.unwrap_or_default());
+        writeln!(table, "{:<20} {ready}", node.metadata.name.unwrap_or_default())?;
     }
-    Ok(())
+    say(&table)
+}
+
+/// Prints at once. Whoever stops reading early, such as `head`, has what they wanted.
+fn say(text: &str) -> Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot print"),
+    }
 }
 
 /// Turns into the program, so that its exit status, signals and terminal are the caller's.
@@ -130,5 +171,9 @@ fn exec(name: &str, node: &str, argv: &[String]) -> Result<()> {
 }
 
 fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?.block_on(work)
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?
+        .block_on(work)
 }

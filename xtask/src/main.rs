@@ -14,6 +14,8 @@ mod cluster;
 mod internal;
 mod setup;
 
+use std::process::ExitCode;
+
 use anyhow::Result;
 use clap::{Parser, Subcommand};
 
@@ -37,8 +39,19 @@ enum Command {
     Internal(internal::Command),
 }
 
-fn main() -> Result<()> {
-    match Cli::parse().command {
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // One line of causes: a backtrace would tell about this program, not about the cluster.
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<()> {
+    match command {
         Command::Setup(args) => setup::run(args),
         Command::Cluster(command) => cluster::run(command),
         Command::Internal(command) => internal::run(command),

@@ -15,7 +15,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: Args) -> Result<()> {
     let begun = Instant::now();
-    tools::install(Setup { containerd_2: args.containerd == Containerd::V2 })?;
-    eprintln!("everything is in place in {} ({:.1?})", tools::cache_dir()?.display(), begun.elapsed());
+    tools::install(Setup {
+        containerd_2: args.containerd == Containerd::V2,
+    })?;
+    eprintln!(
+        "everything is in place in {} ({:.1?})",
+        tools::cache_dir()?.display(),
+        begun.elapsed()
+    );
     Ok(())
 }

@@ -8,7 +8,10 @@ use std::process::Command;
 use cargo_metadata::{DependencyKind, MetadataCommand, PackageId};
 
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("the workspace")
+        .to_path_buf()
 }
 
 /// Files that git knows or would add.
@@ -19,7 +22,10 @@ fn files() -> Vec<PathBuf> {
         .output()
         .expect("git runs");
     let text = String::from_utf8(output.stdout).expect("names are text");
-    text.lines().map(|line| root().join(line)).filter(|path| path.is_file()).collect()
+    text.lines()
+        .map(|line| root().join(line))
+        .filter(|path| path.is_file())
+        .collect()
 }
 
 fn rust_files() -> Vec<(PathBuf, String)> {
@@ -36,15 +42,25 @@ fn rust_files() -> Vec<(PathBuf, String)> {
 
 /// What a crate reaches by ordinary dependencies.
 fn reached_by(name: &str) -> BTreeSet<String> {
-    let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).exec().expect("metadata");
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .exec()
+        .expect("metadata");
     let resolve = metadata.resolve.as_ref().expect("resolved");
     let nodes: BTreeMap<&PackageId, _> = resolve.nodes.iter().map(|node| (&node.id, node)).collect();
-    let start = metadata.packages.iter().find(|package| package.name.as_str() == name).expect("a member");
+    let start = metadata
+        .packages
+        .iter()
+        .find(|package| package.name.as_str() == name)
+        .expect("a member");
     let mut seen = BTreeSet::from([&start.id]);
     let mut queue = VecDeque::from([&start.id]);
     while let Some(id) = queue.pop_front() {
         for dependency in &nodes[id].deps {
-            let normal = dependency.dep_kinds.iter().any(|kind| kind.kind == DependencyKind::Normal);
+            let normal = dependency
+                .dep_kinds
+                .iter()
+                .any(|kind| kind.kind == DependencyKind::Normal);
             if normal && seen.insert(&dependency.pkg) {
                 queue.push_back(&dependency.pkg);
             }
@@ -57,7 +73,15 @@ fn reached_by(name: &str) -> BTreeSet<String> {
 fn decisions_reach_no_runtime_and_no_client() {
     for member in ["kruise-api", "kruise-planner"] {
         let reached = reached_by(member);
-        for banned in ["tokio", "kube-client", "kube-runtime", "tonic", "hyper", "rustls", "rand"] {
+        for banned in [
+            "tokio",
+            "kube-client",
+            "kube-runtime",
+            "tonic",
+            "hyper",
+            "rustls",
+            "rand",
+        ] {
             assert!(!reached.contains(banned), "{member} reaches {banned}");
         }
     }
@@ -73,8 +97,21 @@ fn the_agent_reaches_no_kubernetes_client() {
 
 #[test]
 fn there_is_one_of_each_big_library() {
-    let metadata = MetadataCommand::new().manifest_path(root().join("Cargo.toml")).exec().expect("metadata");
-    for name in ["tonic", "hyper", "rustls", "prost", "tokio", "http", "kube-core", "k8s-openapi", "jiff"] {
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .exec()
+        .expect("metadata");
+    for name in [
+        "tonic",
+        "hyper",
+        "rustls",
+        "prost",
+        "tokio",
+        "http",
+        "kube-core",
+        "k8s-openapi",
+        "jiff",
+    ] {
         let versions: BTreeSet<String> = metadata
             .packages
             .iter()
@@ -84,8 +121,11 @@ fn there_is_one_of_each_big_library() {
         assert!(versions.len() <= 1, "{name}: {versions:?}");
     }
     let banned = ["openssl", "native-tls", "aws-lc-rs"];
-    let found: Vec<_> =
-        metadata.packages.iter().filter(|package| banned.contains(&package.name.as_str())).collect();
+    let found: Vec<_> = metadata
+        .packages
+        .iter()
+        .filter(|package| banned.contains(&package.name.as_str()))
+        .collect();
     assert!(found.is_empty(), "{found:?}");
 }
 
@@ -95,7 +135,11 @@ fn every_file_says_what_it_is_for() {
         let is_test_child = path.ends_with("tests.rs") && text.len() < 200;
         let first = text.lines().find(|line| !line.is_empty()).unwrap_or_default();
         let inner_test = path.file_name().is_some_and(|name| name == "tests.rs");
-        assert!(first.starts_with("//!") || is_test_child || inner_test, "{} has no module doc", path.display());
+        assert!(
+            first.starts_with("//!") || is_test_child || inner_test,
+            "{} has no module doc",
+            path.display()
+        );
     }
 }
 
@@ -128,10 +172,25 @@ fn dependencies_live_in_the_workspace_table() {
 
 #[test]
 fn nothing_is_left_for_later() {
-    let words = ["TO", "FIX", "XX"].map(|half| format!("{half}{}", if half == "TO" { "DO" } else if half == "FIX" { "ME" } else { "X" }));
+    let words = ["TO", "FIX", "XX"].map(|half| {
+        format!(
+            "{half}{}",
+            if half == "TO" {
+                "DO"
+            } else if half == "FIX" {
+                "ME"
+            } else {
+                "X"
+            }
+        )
+    });
     for (path, text) in rust_files() {
         for word in &words {
-            assert!(!text.contains(word.as_str()), "{} contains {word}", path.display());
+            assert!(
+                !text.contains(word.as_str()),
+                "{} contains {word}",
+                path.display()
+            );
         }
     }
 }
@@ -139,7 +198,9 @@ fn nothing_is_left_for_later() {
 #[test]
 fn decisions_never_wait() {
     for (path, text) in rust_files() {
-        let pure = ["api", "planner"].iter().any(|folder| path.starts_with(root().join(folder)));
+        let pure = ["api", "planner"]
+            .iter()
+            .any(|folder| path.starts_with(root().join(folder)));
         assert!(!(pure && text.contains(".await")), "{} waits", path.display());
     }
 }

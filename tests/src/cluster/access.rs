@@ -27,12 +27,16 @@ impl Cluster {
     /// The same under another user agent.
     pub async fn client_as(&self, agent: &str) -> Result<kube::Client> {
         let file = self.kubeconfig();
-        let kubeconfig = Kubeconfig::read_from(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let kubeconfig =
+            Kubeconfig::read_from(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
             .await
             .context("cannot use the cluster's kubeconfig")?;
         config.default_retry = false;
-        config.headers.push((USER_AGENT, HeaderValue::from_str(agent).context("bad user agent")?));
+        config.headers.push((
+            USER_AGENT,
+            HeaderValue::from_str(agent).context("bad user agent")?,
+        ));
         kube::Client::try_from(config).context("cannot make a client")
     }
 
@@ -51,8 +55,22 @@ impl Cluster {
     #[must_use]
     pub fn tool(&self, name: &str) -> Command {
         let mut command = Command::new(self.layout().bin().join(name));
-        command.env("KUBECONFIG", self.kubeconfig());
+        command.envs(self.tool_env());
         command
+    }
+
+    /// What the tools need in their environment: whom to speak to, and a place inside the cluster's folder
+    /// for what they would keep in the user's home.
+    #[must_use]
+    pub fn tool_env(&self) -> Vec<(&'static str, PathBuf)> {
+        let home = self.layout().dir.join("home");
+        vec![
+            ("KUBECONFIG", self.kubeconfig()),
+            ("KUBECACHEDIR", home.join("kube")),
+            ("HELM_CACHE_HOME", home.join("helm/cache")),
+            ("HELM_CONFIG_HOME", home.join("helm/config")),
+            ("HELM_DATA_HOME", home.join("helm/data")),
+        ]
     }
 
     /// The names of the nodes.
@@ -64,7 +82,10 @@ impl Cluster {
     /// A node's number, counted from 1. Refuses names that are no node of this cluster.
     pub fn node_number(&self, node: &str) -> Result<usize> {
         let number = self.nodes().iter().position(|n| n == node);
-        Ok(1 + number.with_context(|| format!("no node {node:?}; there are: {}", self.nodes().join(", ")))?)
+        Ok(
+            1 + number
+                .with_context(|| format!("no node {node:?}; there are: {}", self.nodes().join(", ")))?,
+        )
     }
 
     /// The address by which the registry and the API server know a node.
@@ -75,7 +96,9 @@ impl Cluster {
     /// Which node has an address, if any.
     #[must_use]
     pub fn node_of_ip(&self, ip: &str) -> Option<String> {
-        (1..=self.description().nodes).find(|&n| node_ip(n) == ip).map(node_name)
+        (1..=self.description().nodes)
+            .find(|&n| node_ip(n) == ip)
+            .map(node_name)
     }
 
     /// The command that runs a program on a node: in its network, with its file system.
@@ -85,11 +108,18 @@ impl Cluster {
         let mut command = Command::new("nsenter");
         command
             .arg(format!("--net={}", net.display()))
-            .arg(format!("--mount={}", self.layout().mount_namespace(node).display()))
+            .arg(format!(
+                "--mount={}",
+                self.layout().mount_namespace(node).display()
+            ))
             .arg("--")
             .args(argv)
             .env("PATH", up::search_path(self.layout()))
-            .env("CONTAINER_RUNTIME_ENDPOINT", "unix:///run/containerd/containerd.sock")
+            .env(
+                "CONTAINER_RUNTIME_ENDPOINT",
+                "unix:///run/containerd/containerd.sock",
+            )
+            .env("CRI_CONFIG_FILE", self.layout().crictl_config())
             .env("CONTAINERD_NAMESPACE", "k8s.io");
         Ok(command)
     }
@@ -138,7 +168,9 @@ impl Cluster {
     /// From the next pull on, every node looks for `host` (as in image references) at `backend`, a URL.
     pub fn route_registry(&self, host: &str, backend: &str) -> Result<()> {
         for node in self.nodes() {
-            let file = config::certs(&self.layout().node(&node)).join(host).join("hosts.toml");
+            let file = config::certs(&self.layout().node(&node))
+                .join(host)
+                .join("hosts.toml");
             nodes::put(&file, &config::hosts(backend))?;
         }
         Ok(())
@@ -171,7 +203,10 @@ impl Cluster {
             },
         }))?;
         let volumes = Api::all(self.client().await?);
-        volumes.create(&PostParams::default(), &volume).await.with_context(|| format!("cannot make volume {name}"))
+        volumes
+            .create(&PostParams::default(), &volume)
+            .await
+            .with_context(|| format!("cannot make volume {name}"))
     }
 }
 

@@ -14,14 +14,16 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 /// Makes the cgroup of a node in every hierarchy.
 pub(crate) fn make(layout: &Layout, node: &str) -> Result<()> {
-    for hierarchy in hierarchies()? {
+    // `unified` is the second version beside the first, without controllers that a kubelet could use.
+    for hierarchy in hierarchies()?.into_iter().filter(|h| !h.ends_with("unified")) {
         let group = hierarchy.join(layout.node_namespace(node));
         fs::create_dir_all(&group).with_context(|| format!("cannot create {}", group.display()))?;
         // A new cpuset of the first version is empty, and an empty one takes no process.
         for file in ["cpuset.cpus", "cpuset.mems"] {
             let (parent, own) = (hierarchy.join(file), group.join(file));
             if parent.exists() && own.exists() {
-                let value = fs::read_to_string(&parent).with_context(|| format!("cannot read {}", parent.display()))?;
+                let value = fs::read_to_string(&parent)
+                    .with_context(|| format!("cannot read {}", parent.display()))?;
                 fs::write(&own, value.trim()).with_context(|| format!("cannot write {}", own.display()))?;
             }
         }
@@ -48,12 +50,16 @@ pub(crate) fn remove(layout: &Layout) -> Result<usize> {
     let groups = groups(layout)?;
     for group in &groups {
         // The kernel takes a moment to let go of processes that just ended.
-        wait_until(&format!("{} to be empty", group.display()), Duration::from_secs(10), || {
-            for folder in tree(group) {
-                fs::remove_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
-            }
-            Ok(())
-        })?;
+        wait_until(
+            &format!("{} to be empty", group.display()),
+            Duration::from_secs(10),
+            || {
+                for folder in tree(group) {
+                    fs::remove_dir(&folder).map_err(|e| format!("{}: {e}", folder.display()))?;
+                }
+                Ok(())
+            },
+        )?;
     }
     Ok(groups.len())
 }
@@ -61,7 +67,9 @@ pub(crate) fn remove(layout: &Layout) -> Result<usize> {
 fn groups(layout: &Layout) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for hierarchy in hierarchies()? {
-        for entry in fs::read_dir(&hierarchy).with_context(|| format!("cannot list {}", hierarchy.display()))? {
+        for entry in
+            fs::read_dir(&hierarchy).with_context(|| format!("cannot list {}", hierarchy.display()))?
+        {
             let entry = entry?;
             if layout.owns(&entry.file_name().to_string_lossy()) {
                 found.push(entry.path());
@@ -71,6 +79,7 @@ fn groups(layout: &Layout) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Every hierarchy that is mounted: runc makes groups in all of them.
 fn hierarchies() -> Result<Vec<PathBuf>> {
     let root = Path::new(ROOT);
     if root.join("cgroup.controllers").exists() {
@@ -79,9 +88,8 @@ fn hierarchies() -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in fs::read_dir(root).with_context(|| format!("cannot list {ROOT}"))? {
         let path = entry?.path();
-        // Links are second names of a hierarchy; `unified` is the second version beside the first.
-        let real = path.is_dir() && !path.is_symlink();
-        if real && !path.ends_with("unified") {
+        // Links are second names of a hierarchy.
+        if path.is_dir() && !path.is_symlink() {
             found.push(path);
         }
     }

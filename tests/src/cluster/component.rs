@@ -43,7 +43,10 @@ pub struct Component {
 impl Component {
     /// Writes the record of a component that is yet to be started.
     pub(crate) fn create(dir: &Path, record: Record) -> Result<Self> {
-        let this = Self { file: file_of(dir, &record.name), record };
+        let this = Self {
+            file: file_of(dir, &record.name),
+            record,
+        };
         this.save()?;
         Ok(this)
     }
@@ -51,9 +54,13 @@ impl Component {
     pub(crate) fn open(dir: &Path, name: &str) -> Result<Self> {
         let file = file_of(dir, name);
         let text = fs::read(&file).with_context(|| {
-            format!("no component {name:?}; there are: {}", names(dir).unwrap_or_default().join(", "))
+            format!(
+                "no component {name:?}; there are: {}",
+                names(dir).unwrap_or_default().join(", ")
+            )
         })?;
-        let record = serde_json::from_slice(&text).with_context(|| format!("cannot read {}", file.display()))?;
+        let record =
+            serde_json::from_slice(&text).with_context(|| format!("cannot read {}", file.display()))?;
         Ok(Self { file, record })
     }
 
@@ -161,7 +168,11 @@ impl Component {
         if record.net.is_some() || record.mount.is_some() {
             command.arg("--");
         }
-        command.args(&record.argv).env_clear().envs(&record.env).current_dir("/");
+        command
+            .args(&record.argv)
+            .env_clear()
+            .envs(&record.env)
+            .current_dir("/");
         let log = open_log(&record.log)?;
         let again = log.try_clone().context("cannot share the log")?;
         command.stdin(Stdio::null()).stdout(log).stderr(again);

@@ -43,9 +43,16 @@ async fn serve(kubeconfig: &Path, listen: SocketAddr) -> Result<()> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig).context("cannot read the kubeconfig")?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
     let client = kube::Client::try_from(config)?;
-    let zone = Arc::new(Zone { services: mirror(&client), slices: mirror(&client) });
-    let udp = UdpSocket::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
-    let tcp = TcpListener::bind(listen).await.with_context(|| format!("cannot listen on {listen}"))?;
+    let zone = Arc::new(Zone {
+        services: mirror(&client),
+        slices: mirror(&client),
+    });
+    let udp = UdpSocket::bind(listen)
+        .await
+        .with_context(|| format!("cannot listen on {listen}"))?;
+    let tcp = TcpListener::bind(listen)
+        .await
+        .with_context(|| format!("cannot listen on {listen}"))?;
     tokio::try_join!(serve_udp(udp, zone.clone()), serve_tcp(tcp, zone))?;
     Ok(())
 }
@@ -76,7 +83,9 @@ async fn converse(mut stream: TcpStream, zone: Arc<Zone>) -> Result<()> {
     loop {
         let mut query = vec![0; usize::from(stream.read_u16().await?)];
         stream.read_exact(&mut query).await?;
-        let Some(answer) = zone.answer(&query).await else { return Ok(()) };
+        let Some(answer) = zone.answer(&query).await else {
+            return Ok(());
+        };
         stream.write_u16(u16::try_from(answer.len())?).await?;
         stream.write_all(&answer).await?;
     }
@@ -107,9 +116,11 @@ impl Zone {
                 Some(found) => {
                     // A name that exists without records of the type asked for is no error.
                     if question.query_type() == RecordType::A {
-                        answer.add_answers(found.into_iter().map(|ip| {
-                            Record::from_rdata(question.name().clone(), TTL, RData::A(A(ip)))
-                        }));
+                        answer.add_answers(
+                            found
+                                .into_iter()
+                                .map(|ip| Record::from_rdata(question.name().clone(), TTL, RData::A(A(ip)))),
+                        );
                     }
                     ResponseCode::NoError
                 }
@@ -126,8 +137,10 @@ impl Zone {
     }
 
     fn addresses(&self, name: &Name) -> Option<Vec<Ipv4Addr>> {
-        let labels: Vec<String> =
-            name.iter().map(|l| String::from_utf8_lossy(l).to_ascii_lowercase()).collect();
+        let labels: Vec<String> = name
+            .iter()
+            .map(|l| String::from_utf8_lossy(l).to_ascii_lowercase())
+            .collect();
         let labels: Vec<&str> = labels.iter().map(String::as_str).collect();
         match labels.strip_suffix(&DOMAIN)? {
             [service, namespace] => self.of_service(service, namespace),
@@ -152,18 +165,31 @@ impl Zone {
         let slices = self.slices.state_filter(|slice| {
             let labels = slice.metadata.labels.as_ref();
             slice.metadata.namespace.as_deref() == Some(namespace)
-                && labels.and_then(|l| l.get("kubernetes.io/service-name")).is_some_and(|s| s == service)
+                && labels
+                    .and_then(|l| l.get("kubernetes.io/service-name"))
+                    .is_some_and(|s| s == service)
         });
         let ready = |e: &&Endpoint| e.conditions.as_ref().and_then(|c| c.ready).unwrap_or(true);
-        let endpoints = slices.iter().flat_map(|s| s.endpoints.iter().filter(ready).filter(|e| wanted(e)));
-        endpoints.flat_map(|e| &e.addresses).filter_map(|a| a.parse().ok()).collect()
+        let endpoints = slices
+            .iter()
+            .flat_map(|s| s.endpoints.iter().filter(ready).filter(|e| wanted(e)));
+        endpoints
+            .flat_map(|e| &e.addresses)
+            .filter_map(|a| a.parse().ok())
+            .collect()
     }
 }
 
 /// Keeps a copy of every object of a kind. While the API server is away the last copy serves on.
 fn mirror<K>(client: &kube::Client) -> Store<K>
 where
-    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + Sync + 'static,
+    K: kube::Resource<DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
 {
     let (store, writer) = reflector::store();
     let stream = watcher(Api::all(client.clone()), watcher::Config::default()).default_backoff();

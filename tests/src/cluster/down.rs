@@ -40,9 +40,18 @@ impl Removed {
 
 impl fmt::Display for Removed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { processes, mounts, namespaces, cgroups, folder } = self;
+        let Self {
+            processes,
+            mounts,
+            namespaces,
+            cgroups,
+            folder,
+        } = self;
         let folder = if *folder { "its folder" } else { "no folder" };
-        write!(f, "{processes} processes, {mounts} mounts, {namespaces} network namespaces, {cgroups} cgroups, {folder}")
+        write!(
+            f,
+            "{processes} processes, {mounts} mounts, {namespaces} network namespaces, {cgroups} cgroups, {folder}"
+        )
     }
 }
 
@@ -65,17 +74,21 @@ pub(super) fn down(layout: &Layout) -> Result<Removed> {
 /// is being killed itself.
 fn end_processes(layout: &Layout) -> Result<usize> {
     let mut ended = BTreeSet::new();
-    wait_until(&format!("the processes of {:?} to end", layout.name), Duration::from_secs(20), || {
-        let alive = members(layout).map_err(|e| format!("{e:#}"))?;
-        if alive.is_empty() {
-            return Ok(());
-        }
-        for process in &alive {
-            process.signal(Signal::KILL).map_err(|e| format!("{e:#}"))?;
-            ended.insert((process.pid, process.start));
-        }
-        Err(format!("{} alive", alive.len()))
-    })?;
+    wait_until(
+        &format!("the processes of {:?} to end", layout.name),
+        Duration::from_secs(20),
+        || {
+            let alive = members(layout).map_err(|e| format!("{e:#}"))?;
+            if alive.is_empty() {
+                return Ok(());
+            }
+            for process in &alive {
+                process.signal(Signal::KILL).map_err(|e| format!("{e:#}"))?;
+                ended.insert((process.pid, process.start));
+            }
+            Err(format!("{} alive", alive.len()))
+        },
+    )?;
     Ok(ended.len())
 }
 
@@ -90,7 +103,10 @@ fn members(layout: &Layout) -> Result<Vec<Process>> {
             || process::namespace_of(pid, "mnt").is_some_and(|id| mounts.contains(&id))
             || process::executable_of(pid).is_some_and(|exe| exe.starts_with(&layout.dir))
     };
-    Ok(process::all()?.into_iter().filter(|p| p.pid != own && is_member(p.pid)).collect())
+    Ok(process::all()?
+        .into_iter()
+        .filter(|p| p.pid != own && is_member(p.pid))
+        .collect())
 }
 
 /// The identities of the cluster's network and mount namespaces. The host's own are never among them.
@@ -99,7 +115,9 @@ fn namespaces(layout: &Layout) -> Result<(BTreeSet<u64>, BTreeSet<u64>)> {
         .into_iter()
         .filter(|name| layout.owns(name))
         .filter_map(|name| pinned(&netns_file(&name), "net"));
-    let mounts = list(&layout.pins()).into_iter().filter_map(|node| pinned(&layout.mount_namespace(&node), "mnt"));
+    let mounts = list(&layout.pins())
+        .into_iter()
+        .filter_map(|node| pinned(&layout.mount_namespace(&node), "mnt"));
     Ok((nets.collect(), mounts.collect()))
 }
 
@@ -113,7 +131,8 @@ fn pinned(file: &Path, kind: &str) -> Option<u64> {
 fn remove_mounts(layout: &Layout) -> Result<usize> {
     let mounts = mounts::mounts_under(&[&layout.dir])?;
     for mount in &mounts {
-        unmount(mount, UnmountFlags::DETACH).with_context(|| format!("cannot unmount {}", mount.display()))?;
+        unmount(mount, UnmountFlags::DETACH)
+            .with_context(|| format!("cannot unmount {}", mount.display()))?;
     }
     Ok(mounts.len())
 }
@@ -129,5 +148,7 @@ fn remove_folder(layout: &Layout) -> Result<bool> {
 
 fn list(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect()
+    entries
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .collect()
 }

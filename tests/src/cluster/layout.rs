@@ -33,17 +33,25 @@ pub struct Layout {
 impl Layout {
     /// The places of the cluster of this name. Refuses names and folders that cannot work.
     pub fn new(name: &str) -> Result<Self> {
-        let plain = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+        let plain = name
+            .bytes()
+            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         if name.is_empty() || name.len() > 20 || !plain || name.starts_with('-') || name.ends_with('-') {
             bail!("a cluster's name is up to 20 lower-case letters, digits and inner dashes, not {name:?}");
         }
         let root = bed_dir();
         for (_, hidden) in PRIVATE {
             if root.starts_with(hidden) {
-                bail!("KRUISE_BED_DIR {} lies in {hidden}, which each node hides", root.display());
+                bail!(
+                    "KRUISE_BED_DIR {} lies in {hidden}, which each node hides",
+                    root.display()
+                );
             }
         }
-        Ok(Self { name: name.to_owned(), dir: root.join(name) })
+        Ok(Self {
+            name: name.to_owned(),
+            dir: root.join(name),
+        })
     }
 
     /// The network namespace of the control plane.
@@ -62,7 +70,9 @@ impl Layout {
     /// node's number, so that clusters `a` and `a-b` never take each other down.
     #[must_use]
     pub fn owns(&self, name: &str) -> bool {
-        let Some(part) = name.strip_prefix(&self.name).and_then(|r| r.strip_prefix('-')) else { return false };
+        let Some(part) = name.strip_prefix(&self.name).and_then(|r| r.strip_prefix('-')) else {
+            return false;
+        };
         let number = part.strip_prefix("node").unwrap_or("");
         part == "cp" || (!number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()))
     }
@@ -96,6 +106,12 @@ impl Layout {
     #[must_use]
     pub fn helper(&self) -> PathBuf {
         self.bin().join("xtask")
+    }
+
+    /// Spares people crictl's warnings that it has no settings.
+    #[must_use]
+    pub fn crictl_config(&self) -> PathBuf {
+        self.dir.join("crictl.yaml")
     }
 
     #[must_use]
@@ -157,9 +173,15 @@ mod tests {
     #[test]
     fn owns_only_its_own_namespaces() {
         let layout = Layout::new("a").unwrap();
-        for (name, own) in
-            [("a-cp", true), ("a-node1", true), ("a-node12", true), ("a-b-cp", false), ("a-node", false), ("ab-cp", false), ("a-nodex", false)]
-        {
+        for (name, own) in [
+            ("a-cp", true),
+            ("a-node1", true),
+            ("a-node12", true),
+            ("a-b-cp", false),
+            ("a-node", false),
+            ("ab-cp", false),
+            ("a-nodex", false),
+        ] {
             assert_eq!(layout.owns(name), own, "{name}");
         }
     }

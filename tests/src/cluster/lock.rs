@@ -23,7 +23,10 @@ impl BedLock {
             let folder = File::open(&path).with_context(|| format!("cannot open {}", path.display()))?;
             flock(&folder, FlockOperation::LockExclusive).context("cannot lock the folder of clusters")?;
             // Whoever held it before may have removed the folder with its last cluster.
-            let ours = folder.metadata().context("cannot look at the folder of clusters")?.ino();
+            let ours = folder
+                .metadata()
+                .context("cannot look at the folder of clusters")?
+                .ino();
             if fs::metadata(&path).is_ok_and(|now| now.ino() == ours) {
                 return Ok(Self { _folder: folder });
             }

@@ -23,10 +23,10 @@ use std::str::FromStr;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+pub use access::TEST_AGENT;
 pub use component::{Component, Record};
 pub use down::Removed;
 pub use layout::{API_ADDRESS, API_IP, DNS_IP, Layout, REGISTRY, bed_dir, netns_file};
-pub use access::TEST_AGENT;
 pub use mounts::furnish;
 pub use ready::is_ready;
 
@@ -70,7 +70,11 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { name: "kruise".to_owned(), nodes: 3, containerd: Containerd::System }
+        Self {
+            name: "kruise".to_owned(),
+            nodes: 3,
+            containerd: Containerd::System,
+        }
     }
 }
 
@@ -142,7 +146,10 @@ impl Cluster {
     /// Every component, by name.
     pub fn components(&self) -> Result<Vec<Component>> {
         let dir = self.layout.components();
-        component::names(&dir)?.iter().map(|name| Component::open(&dir, name)).collect()
+        component::names(&dir)?
+            .iter()
+            .map(|name| Component::open(&dir, name))
+            .collect()
     }
 }
 

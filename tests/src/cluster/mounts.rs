@@ -88,7 +88,8 @@ pub fn furnish(home: &Path) -> Result<()> {
 /// keep those alive after their clusters are gone.
 fn drop_foreign_mounts() -> Result<()> {
     for mount in mounts_under(&[Path::new("/run/netns"), &bed_dir()])? {
-        unmount(&mount, UnmountFlags::DETACH).with_context(|| format!("cannot unmount {}", mount.display()))?;
+        unmount(&mount, UnmountFlags::DETACH)
+            .with_context(|| format!("cannot unmount {}", mount.display()))?;
     }
     Ok(())
 }
@@ -101,7 +102,11 @@ pub(crate) fn mounts_under(folders: &[&Path]) -> Result<Vec<PathBuf>> {
         .lines()
         .filter_map(|line| line.split(' ').nth(4))
         .map(PathBuf::from)
-        .filter(|point| folders.iter().any(|folder| point != folder && point.starts_with(folder)))
+        .filter(|point| {
+            folders
+                .iter()
+                .any(|folder| point != folder && point.starts_with(folder))
+        })
         .collect();
     found.reverse();
     Ok(found)

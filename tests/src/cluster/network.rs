@@ -37,12 +37,18 @@ fn add_node(layout: &Layout, number: usize) -> Result<()> {
     let (cp, node) = (layout.control_plane(), layout.node_namespace(&node_name(number)));
     let (link, address) = (link_of(number), node_ip(number));
     add_namespace(&node)?;
-    ip(None, &format!("link add {link} netns {cp} type veth peer name eth0 netns {node}"))?;
+    ip(
+        None,
+        &format!("link add {link} netns {cp} type veth peer name eth0 netns {node}"),
+    )?;
     ip(Some(&cp), &format!("link set {link} master {BRIDGE} up"))?;
     ip(Some(&node), "link set eth0 up")?;
     ip(Some(&node), &format!("addr add {address}/16 dev eth0"))?;
     ip(Some(&node), &format!("route add default via {API_IP}"))?;
-    ip(Some(&cp), &format!("route add {} via {address}", pod_range(number)))
+    ip(
+        Some(&cp),
+        &format!("route add {} via {address}", pod_range(number)),
+    )
 }
 
 /// The pods of one node.

@@ -45,7 +45,13 @@ pub(super) async fn start_agents(cluster: &Cluster) -> Result<()> {
             format!("--node-ip={}", node_ip(number)),
             format!("--cert-dir={}", home.join("pki").display()),
         ];
-        on_node(layout, "kubelet", &node, &tools::kube_program("kubelet")?, kubelet)?;
+        on_node(
+            layout,
+            "kubelet",
+            &node,
+            &tools::kube_program("kubelet")?,
+            kubelet,
+        )?;
         let proxy = vec![format!("--config={}", home.join("proxy.yaml").display())];
         on_node(layout, "proxy", &node, &tools::kube_program("kube-proxy")?, proxy)?;
     }
@@ -54,13 +60,17 @@ pub(super) async fn start_agents(cluster: &Cluster) -> Result<()> {
 
 async fn wait_runtime(cluster: &Cluster, node: &str) -> Result<()> {
     let socket = cluster.containerd_socket(node);
-    wait_for(&format!("containerd of {node}"), Duration::from_secs(20), || async {
-        cluster.must_run(&format!("containerd-{node}"))?;
-        match UnixStream::connect(&socket) {
-            Ok(_) => Ok(Seen::Done(())),
-            Err(error) => not_yet(format!("{}: {error}", socket.display())),
-        }
-    })
+    wait_for(
+        &format!("containerd of {node}"),
+        Duration::from_secs(20),
+        || async {
+            cluster.must_run(&format!("containerd-{node}"))?;
+            match UnixStream::connect(&socket) {
+                Ok(_) => Ok(Seen::Done(())),
+                Err(error) => not_yet(format!("{}: {error}", socket.display())),
+            }
+        },
+    )
     .await
 }
 
@@ -72,7 +82,10 @@ fn configure(layout: &Layout, number: usize, which: Containerd) -> Result<()> {
     put(&home.join("kubelet.yaml"), &config::kubelet(layout, &node)?)?;
     put(&home.join("proxy.yaml"), &config::proxy(layout, &node)?)?;
     for route in config::ROUTES {
-        put(&config::certs(&home).join(route).join("hosts.toml"), &config::hosts(&config::local_registry()))?;
+        put(
+            &config::certs(&home).join(route).join("hosts.toml"),
+            &config::hosts(&config::local_registry()),
+        )?;
     }
     Ok(())
 }
@@ -87,5 +100,15 @@ pub(super) fn put(file: &Path, content: &str) -> Result<()> {
 fn on_node(layout: &Layout, what: &str, node: &str, program: &Path, args: Vec<String>) -> Result<()> {
     let name = format!("{what}-{node}");
     let netns = Some(layout.node_namespace(node));
-    launch(layout, Spec { name, program, args, netns, node: Some(node) }).map(drop)
+    launch(
+        layout,
+        Spec {
+            name,
+            program,
+            args,
+            netns,
+            node: Some(node),
+        },
+    )
+    .map(drop)
 }

@@ -4,7 +4,8 @@ use std::fs;
 
 use anyhow::{Context, Result};
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
 };
 
 use super::layout::{API_ADDRESS, API_IP, Layout, node_ip, node_name};
@@ -20,7 +21,12 @@ pub(crate) fn make(layout: &Layout, nodes: usize, api_port: u16) -> Result<()> {
     let authority = Authority::new(layout)?;
     service_account_key(layout)?;
 
-    let names = ["kubernetes", "kubernetes.default", "kubernetes.default.svc", "localhost"];
+    let names = [
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "localhost",
+    ];
     let serving = [names.as_slice(), &["127.0.0.1", API_IP, "10.96.0.1"]].concat();
     authority.leaf(layout, "apiserver", "kube-apiserver", None, &serving)?;
 
@@ -34,7 +40,13 @@ pub(crate) fn make(layout: &Layout, nodes: usize, api_port: u16) -> Result<()> {
     for number in 1..=nodes {
         let node = node_name(number);
         let user = format!("system:node:{node}");
-        authority.leaf(layout, &node, &user, Some("system:nodes"), &[&node, &node_ip(number)])?;
+        authority.leaf(
+            layout,
+            &node,
+            &user,
+            Some("system:nodes"),
+            &[&node, &node_ip(number)],
+        )?;
         kubeconfig(layout, &node, inside)?;
     }
     Ok(())
@@ -48,12 +60,16 @@ impl Authority {
     fn new(layout: &Layout) -> Result<Self> {
         let key = KeyPair::generate().context("cannot make a key")?;
         let mut params = CertificateParams::default();
-        params.distinguished_name.push(DnType::CommonName, format!("{}-ca", layout.name));
+        params
+            .distinguished_name
+            .push(DnType::CommonName, format!("{}-ca", layout.name));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         let certificate = params.self_signed(&key).context("cannot sign the authority")?;
         write(layout, "ca.crt", &certificate.pem())?;
-        Ok(Self { issuer: Issuer::new(params, key) })
+        Ok(Self {
+            issuer: Issuer::new(params, key),
+        })
     }
 
     /// A key and certificate that serve both as a server's and as a client's.
@@ -64,10 +80,14 @@ impl Authority {
         if let Some(org) = org {
             params.distinguished_name.push(DnType::OrganizationName, org);
         }
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
         let key = KeyPair::generate().context("cannot make a key")?;
-        let certificate =
-            params.signed_by(&key, &self.issuer).with_context(|| format!("cannot sign {file}"))?;
+        let certificate = params
+            .signed_by(&key, &self.issuer)
+            .with_context(|| format!("cannot sign {file}"))?;
         write(layout, &format!("{file}.crt"), &certificate.pem())?;
         write(layout, &format!("{file}.key"), &key.serialize_pem())
     }

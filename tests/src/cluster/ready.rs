@@ -16,7 +16,11 @@ impl Cluster {
         if component.is_running() {
             return Ok(());
         }
-        bail!("{name} is {:?}; its log ends with:\n{}", component.state(), component.log_tail(15));
+        bail!(
+            "{name} is {:?}; its log ends with:\n{}",
+            component.state(),
+            component.log_tail(15)
+        );
     }
 
     /// Waits until the API server serves, and answers a client.
@@ -74,5 +78,8 @@ impl Cluster {
 #[must_use]
 pub fn is_ready(node: &Node) -> bool {
     let conditions = node.status.as_ref().and_then(|s| s.conditions.as_ref());
-    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c.type_ == "Ready" && c.status == "True")
 }

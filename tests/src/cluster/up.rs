@@ -13,8 +13,8 @@ use anyhow::{Context, Result, bail};
 use super::layout::{Layout, PAUSE_IMAGE, netns_file, node_name};
 use super::lock::BedLock;
 use super::{
-    Cluster, Component, Containerd, Description, Options, Record, cgroups, component, control_plane, down_hint, mounts,
-    network, nodes, pki,
+    Cluster, Component, Containerd, Description, Options, Record, cgroups, component, control_plane,
+    down_hint, mounts, network, nodes, pki,
 };
 use crate::net::forward::free_port;
 use crate::registry::{ImageSpec, LayerSpec};
@@ -29,7 +29,11 @@ pub(super) async fn up(options: Options) -> Result<Cluster> {
     let name = cluster.name().to_owned();
     start(&cluster).await.with_context(|| {
         let logs = cluster.layout.logs();
-        format!("cluster {name:?} did not come up; logs: {}; then {}", logs.display(), down_hint(&name))
+        format!(
+            "cluster {name:?} did not come up; logs: {}; then {}",
+            logs.display(),
+            down_hint(&name)
+        )
     })?;
     Ok(cluster)
 }
@@ -46,9 +50,18 @@ fn prepare(layout: Layout, options: &Options) -> Result<Cluster> {
     let helper = helper_program()?;
     let _lock = BedLock::acquire()?;
     if layout.dir.exists() {
-        bail!("there is a cluster {:?} already; take it down first: {}", layout.name, down_hint(&layout.name));
+        bail!(
+            "there is a cluster {:?} already; take it down first: {}",
+            layout.name,
+            down_hint(&layout.name)
+        );
     }
-    for folder in [layout.dir.clone(), layout.logs(), layout.components(), layout.bin()] {
+    for folder in [
+        layout.dir.clone(),
+        layout.logs(),
+        layout.components(),
+        layout.bin(),
+    ] {
         fs::create_dir_all(&folder).with_context(|| format!("cannot create {}", folder.display()))?;
     }
     let description = Description {
@@ -64,6 +77,8 @@ fn prepare(layout: Layout, options: &Options) -> Result<Cluster> {
     // A copy, so that building the helper anew neither fails on a busy file nor changes a running cluster.
     fs::copy(&helper, layout.helper()).with_context(|| format!("cannot copy {}", helper.display()))?;
     link_tools(&layout, options.containerd)?;
+    let crictl = "runtime-endpoint: unix:///run/containerd/containerd.sock\ntimeout: 10\n";
+    fs::write(layout.crictl_config(), crictl).context("cannot write crictl's settings")?;
     pki::make(&layout, options.nodes, description.api_port)?;
     network::make(&layout, options.nodes)?;
     mounts::make_pins(&layout)?;
@@ -93,7 +108,11 @@ async fn push_pause(cluster: &Cluster) -> Result<()> {
     let pause = LayerSpec::files(vec![("/pause", tools::pause_program()?, 0o755)]);
     let spec = ImageSpec::new(name, tag).layer(pause).entrypoint(["/pause"]);
     cluster.wait_registry().await?;
-    cluster.registry().push(&spec).await.context("cannot push the sandbox image")?;
+    cluster
+        .registry()
+        .push(&spec)
+        .await
+        .context("cannot push the sandbox image")?;
     Ok(())
 }
 
@@ -111,12 +130,16 @@ fn helper_program() -> Result<PathBuf> {
 
 fn link_tools(layout: &Layout, containerd: Containerd) -> Result<()> {
     let mut programs = vec![tools::kube_program("kubectl")?];
-    for tool in GO_TOOLS.iter().chain(CONTAINERD_2.iter().filter(|_| containerd == Containerd::V2)) {
+    for tool in GO_TOOLS
+        .iter()
+        .chain(CONTAINERD_2.iter().filter(|_| containerd == Containerd::V2))
+    {
         programs.push(tool.path()?);
     }
     for program in programs {
         let name = program.file_name().context("a program has a name")?;
-        symlink(&program, layout.bin().join(name)).with_context(|| format!("cannot link {}", program.display()))?;
+        symlink(&program, layout.bin().join(name))
+            .with_context(|| format!("cannot link {}", program.display()))?;
     }
     Ok(())
 }
@@ -157,5 +180,8 @@ pub(super) fn launch(layout: &Layout, spec: Spec<'_>) -> Result<Component> {
 
 /// The cluster's tools before the system's.
 pub(super) fn search_path(layout: &Layout) -> String {
-    format!("{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", layout.bin().display())
+    format!(
+        "{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        layout.bin().display()
+    )
 }

@@ -17,7 +17,9 @@ pub fn run(listen: SocketAddr, netns: &Path, to: SocketAddr) -> Result<()> {
         bail!("a cluster is reached from this machine only: {listen} is not a loopback address");
     }
     let listener = TcpListener::bind(listen).with_context(|| format!("cannot listen on {listen}"))?;
-    listener.set_nonblocking(true).context("cannot prepare the listener")?;
+    listener
+        .set_nonblocking(true)
+        .context("cannot prepare the listener")?;
     super::namespace::enter(netns)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -42,5 +44,8 @@ async fn serve(listener: TcpListener, to: SocketAddr) -> Result<()> {
 /// A loopback port that is free now.
 pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind("127.0.0.1:0").context("cannot find a free port")?;
-    Ok(listener.local_addr().context("a bound socket has an address")?.port())
+    Ok(listener
+        .local_addr()
+        .context("a bound socket has an address")?
+        .port())
 }

@@ -64,22 +64,31 @@ impl Registry {
     #[must_use]
     pub fn new(port: u16) -> Self {
         let http = Client::builder(TokioExecutor::new()).build_http();
-        Self { base: format!("http://127.0.0.1:{port}"), http }
+        Self {
+            base: format!("http://127.0.0.1:{port}"),
+            http,
+        }
     }
 
     /// Whether the registry answers.
     pub async fn ping(&self) -> Result<()> {
-        self.expect(Method::GET, "/v2/", empty(), &[StatusCode::OK]).await.map(drop)
+        self.expect(Method::GET, "/v2/", empty(), &[StatusCode::OK])
+            .await
+            .map(drop)
     }
 
     /// Builds an image and pushes what the registry does not have yet.
     pub async fn push(&self, spec: &ImageSpec) -> Result<Pushed> {
         let sources = spec.layers.clone();
-        let built = tokio::task::spawn_blocking(move || sources.iter().map(layer::build).collect::<Result<Vec<_>>>())
-            .await
-            .context("the building of layers panicked")??;
+        let built =
+            tokio::task::spawn_blocking(move || sources.iter().map(layer::build).collect::<Result<Vec<_>>>())
+                .await
+                .context("the building of layers panicked")??;
         let config = serde_json::to_vec(&spec.config(&built)).context("a configuration is plain data")?;
-        let config_blob = Blob { digest: sha256(&config), size: config.len() as u64 };
+        let config_blob = Blob {
+            digest: sha256(&config),
+            size: config.len() as u64,
+        };
         let descriptors: Vec<_> = built
             .iter()
             .map(|l| json!({"mediaType": l.media_type, "digest": l.digest, "size": l.size}))
@@ -91,23 +100,41 @@ impl Registry {
         }))?;
         let mut layers = Vec::new();
         for layer in built {
-            let blob = Blob { digest: layer.digest, size: layer.size };
+            let blob = Blob {
+                digest: layer.digest,
+                size: layer.size,
+            };
             self.put_blob(&spec.name, &blob, || stream(layer.file)).await?;
             layers.push(blob);
         }
         self.put_blob(&spec.name, &config_blob, || full(config)).await?;
-        let digest = self.put_manifest(&spec.name, &spec.tag, manifest, MANIFEST).await?;
+        let digest = self
+            .put_manifest(&spec.name, &spec.tag, manifest, MANIFEST)
+            .await?;
         let reference = format!("{REGISTRY}/{}:{}", spec.name, spec.tag);
-        Ok(Pushed { reference, digest, config: config_blob, layers })
+        Ok(Pushed {
+            reference,
+            digest,
+            config: config_blob,
+            layers,
+        })
     }
 
     /// Pushes a manifest as it is, under a tag or a digest, and answers its digest.
-    pub async fn put_manifest(&self, name: &str, tag: &str, manifest: Vec<u8>, media_type: &str) -> Result<String> {
+    pub async fn put_manifest(
+        &self,
+        name: &str,
+        tag: &str,
+        manifest: Vec<u8>,
+        media_type: &str,
+    ) -> Result<String> {
         let digest = sha256(&manifest);
         let request = Request::put(self.url(&format!("/v2/{name}/manifests/{tag}")))
             .header(CONTENT_TYPE, media_type)
             .body(full(manifest))?;
-        self.send(request, &[StatusCode::CREATED]).await.with_context(|| format!("cannot push {name}:{tag}"))?;
+        self.send(request, &[StatusCode::CREATED])
+            .await
+            .with_context(|| format!("cannot push {name}:{tag}"))?;
         Ok(digest)
     }
 
@@ -116,7 +143,9 @@ impl Registry {
         let request = Request::head(self.url(&format!("/v2/{name}/manifests/{tag}")))
             .header(ACCEPT, MANIFEST)
             .body(empty())?;
-        let response = self.send(request, &[StatusCode::OK, StatusCode::NOT_FOUND]).await?;
+        let response = self
+            .send(request, &[StatusCode::OK, StatusCode::NOT_FOUND])
+            .await?;
         let digest = response.headers().get("docker-content-digest");
         Ok(digest.map(|d| d.to_str().map(str::to_owned)).transpose()?)
     }
@@ -124,18 +153,33 @@ impl Registry {
     /// Removes a manifest by its digest: its tags are gone, and pulls of it answer "not found".
     pub async fn delete(&self, name: &str, digest: &str) -> Result<()> {
         let path = format!("/v2/{name}/manifests/{digest}");
-        self.expect(Method::DELETE, &path, empty(), &[StatusCode::ACCEPTED]).await.map(drop)
+        self.expect(Method::DELETE, &path, empty(), &[StatusCode::ACCEPTED])
+            .await
+            .map(drop)
     }
 
     async fn put_blob(&self, name: &str, blob: &Blob, body: impl FnOnce() -> Body) -> Result<()> {
         let path = format!("/v2/{name}/blobs/{}", blob.digest);
-        let found = self.expect(Method::HEAD, &path, empty(), &[StatusCode::OK, StatusCode::NOT_FOUND]).await?;
+        let found = self
+            .expect(
+                Method::HEAD,
+                &path,
+                empty(),
+                &[StatusCode::OK, StatusCode::NOT_FOUND],
+            )
+            .await?;
         if found.status() == StatusCode::OK {
             return Ok(());
         }
         let uploads = format!("/v2/{name}/blobs/uploads/");
-        let begun = self.expect(Method::POST, &uploads, empty(), &[StatusCode::ACCEPTED]).await?;
-        let place = begun.headers().get(LOCATION).context("the registry names no place to upload to")?.to_str()?;
+        let begun = self
+            .expect(Method::POST, &uploads, empty(), &[StatusCode::ACCEPTED])
+            .await?;
+        let place = begun
+            .headers()
+            .get(LOCATION)
+            .context("the registry names no place to upload to")?
+            .to_str()?;
         let joint = if place.contains('?') { '&' } else { '?' };
         let request = Request::put(self.url(&format!("{place}{joint}digest={}", blob.digest)))
             .header(CONTENT_TYPE, "application/octet-stream")
@@ -144,7 +188,13 @@ impl Registry {
         self.send(request, &[StatusCode::CREATED]).await.map(drop)
     }
 
-    async fn expect(&self, method: Method, path: &str, body: Body, good: &[StatusCode]) -> Result<Response<Incoming>> {
+    async fn expect(
+        &self,
+        method: Method,
+        path: &str,
+        body: Body,
+        good: &[StatusCode],
+    ) -> Result<Response<Incoming>> {
         let request = Request::builder().method(method).uri(self.url(path)).body(body)?;
         self.send(request, good).await
     }
@@ -156,12 +206,21 @@ impl Registry {
             return Ok(response);
         }
         let status = response.status();
-        let text = response.into_body().collect().await.with_context(|| what.clone())?.to_bytes();
+        let text = response
+            .into_body()
+            .collect()
+            .await
+            .with_context(|| what.clone())?
+            .to_bytes();
         bail!("{what}: {status}: {}", String::from_utf8_lossy(&text).trim());
     }
 
     fn url(&self, path: &str) -> String {
-        if path.starts_with("http://") { path.to_owned() } else { format!("{}{path}", self.base) }
+        if path.starts_with("http://") {
+            path.to_owned()
+        } else {
+            format!("{}{path}", self.base)
+        }
     }
 }
 

@@ -43,7 +43,9 @@ impl ImageSpec {
     /// bytes, so two images share no layer.
     #[must_use]
     pub fn random(name: &str, tag: &str, layers: u64, bytes_per_layer: u64) -> Self {
-        let seed = format!("{name}:{tag}").bytes().fold(0_u64, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
+        let seed = format!("{name}:{tag}")
+            .bytes()
+            .fold(0_u64, |h, b| h.wrapping_mul(31).wrapping_add(b.into()));
         (0..layers).fold(Self::new(name, tag), |image, n| {
             image.layer(LayerSpec::random(bytes_per_layer, seed.wrapping_add(n)))
         })

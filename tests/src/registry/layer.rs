@@ -28,7 +28,10 @@ pub enum FileSource {
     /// A symbolic link to this path.
     Link(String),
     /// So many bytes that no compression makes smaller; the same seed gives the same bytes.
-    Random { size: u64, seed: u64 },
+    Random {
+        size: u64,
+        seed: u64,
+    },
 }
 
 /// One layer to build.
@@ -40,17 +43,19 @@ pub struct LayerSpec {
 
 /// What busybox answers to in [`LayerSpec::busybox`].
 const APPLETS: [&str; 18] = [
-    "cat", "cp", "dd", "echo", "env", "hostname", "httpd", "id", "kill", "ls", "nc", "nslookup", "ps", "sh", "sleep",
-    "true", "touch", "wget",
+    "cat", "cp", "dd", "echo", "env", "hostname", "httpd", "id", "kill", "ls", "nc", "nslookup", "ps", "sh",
+    "sleep", "true", "touch", "wget",
 ];
 
 impl LayerSpec {
     /// Files of this machine: the path in the image, the local path, the mode.
     #[must_use]
     pub fn files<P: AsRef<str>, L: Into<PathBuf>>(files: Vec<(P, L, u32)>) -> Self {
-        files.into_iter().fold(Self::default(), |layer, (path, local, mode)| {
-            layer.file(path.as_ref(), FileSource::Local(local.into()), mode)
-        })
+        files
+            .into_iter()
+            .fold(Self::default(), |layer, (path, local, mode)| {
+                layer.file(path.as_ref(), FileSource::Local(local.into()), mode)
+            })
     }
 
     /// One file of random bytes, `data/SEED`.
@@ -63,16 +68,25 @@ impl LayerSpec {
     /// SIGTERM unless it traps it.
     #[must_use]
     pub fn busybox() -> Self {
-        let layer = Self::default().file("/bin/busybox", FileSource::Local("/usr/bin/busybox".into()), 0o755);
+        let layer = Self::default().file(
+            "/bin/busybox",
+            FileSource::Local("/usr/bin/busybox".into()),
+            0o755,
+        );
         APPLETS.iter().fold(layer, |layer, applet| {
-            layer.file(&format!("/bin/{applet}"), FileSource::Link("busybox".to_owned()), 0o777)
+            layer.file(
+                &format!("/bin/{applet}"),
+                FileSource::Link("busybox".to_owned()),
+                0o777,
+            )
         })
     }
 
     /// Adds a file; its folders come with it.
     #[must_use]
     pub fn file(mut self, path: &str, source: FileSource, mode: u32) -> Self {
-        self.files.push((path.trim_start_matches('/').to_owned(), source, mode));
+        self.files
+            .push((path.trim_start_matches('/').to_owned(), source, mode));
         self
     }
 
@@ -103,32 +117,57 @@ pub(super) fn build(spec: &LayerSpec) -> Result<Built> {
         Compression::None => {
             let inner = write_tar(spec, Hashed::new(outer))?;
             let diff_id = inner.digest();
-            (inner.into_inner(), diff_id, "application/vnd.oci.image.layer.v1.tar")
+            (
+                inner.into_inner(),
+                diff_id,
+                "application/vnd.oci.image.layer.v1.tar",
+            )
         }
         Compression::Gzip => {
             let encoder = flate2::write::GzEncoder::new(outer, flate2::Compression::fast());
             let inner = write_tar(spec, Hashed::new(encoder))?;
             let diff_id = inner.digest();
-            (inner.into_inner().finish()?, diff_id, "application/vnd.oci.image.layer.v1.tar+gzip")
+            (
+                inner.into_inner().finish()?,
+                diff_id,
+                "application/vnd.oci.image.layer.v1.tar+gzip",
+            )
         }
         Compression::Zstd => {
             let encoder = zstd::Encoder::new(outer, 1).context("cannot compress")?;
             let inner = write_tar(spec, Hashed::new(encoder))?;
             let diff_id = inner.digest();
-            (inner.into_inner().finish()?, diff_id, "application/vnd.oci.image.layer.v1.tar+zstd")
+            (
+                inner.into_inner().finish()?,
+                diff_id,
+                "application/vnd.oci.image.layer.v1.tar+zstd",
+            )
         }
     };
     let (digest, size) = (outer.digest(), outer.count);
-    let mut file = outer.into_inner().into_inner().context("cannot write the layer")?;
+    let mut file = outer
+        .into_inner()
+        .into_inner()
+        .context("cannot write the layer")?;
     file.rewind().context("cannot rewind the layer")?;
-    Ok(Built { file, digest, diff_id, size, media_type })
+    Ok(Built {
+        file,
+        digest,
+        diff_id,
+        size,
+        media_type,
+    })
 }
 
 fn write_tar<W: Write>(spec: &LayerSpec, out: W) -> Result<W> {
     let mut tar = tar::Builder::new(out);
     let mut folders = Vec::new();
     for (path, source, mode) in &spec.files {
-        let parents: Vec<_> = Path::new(path).ancestors().skip(1).filter(|p| !p.as_os_str().is_empty()).collect();
+        let parents: Vec<_> = Path::new(path)
+            .ancestors()
+            .skip(1)
+            .filter(|p| !p.as_os_str().is_empty())
+            .collect();
         for folder in parents.into_iter().rev() {
             if !folders.iter().any(|f| f == folder) {
                 folders.push(folder.to_owned());
@@ -149,11 +188,20 @@ fn append<W: Write>(tar: &mut tar::Builder<W>, path: &str, source: &FileSource, 
             tar.append_data(&mut header(EntryType::Regular, mode, size), path, file)?;
         }
         FileSource::Bytes(bytes) => {
-            tar.append_data(&mut header(EntryType::Regular, mode, bytes.len() as u64), path, bytes.as_slice())?;
+            tar.append_data(
+                &mut header(EntryType::Regular, mode, bytes.len() as u64),
+                path,
+                bytes.as_slice(),
+            )?;
         }
-        FileSource::Link(target) => tar.append_link(&mut header(EntryType::Symlink, mode, 0), path, target)?,
+        FileSource::Link(target) => {
+            tar.append_link(&mut header(EntryType::Symlink, mode, 0), path, target)?
+        }
         FileSource::Random { size, seed } => {
-            let noise = Noise { rng: SmallRng::seed_from_u64(*seed) }.take(*size);
+            let noise = Noise {
+                rng: SmallRng::seed_from_u64(*seed),
+            }
+            .take(*size);
             tar.append_data(&mut header(EntryType::Regular, mode, *size), path, noise)?;
         }
     }
@@ -189,7 +237,11 @@ struct Hashed<W> {
 
 impl<W> Hashed<W> {
     fn new(inner: W) -> Self {
-        Self { inner, hash: Sha256::new(), count: 0 }
+        Self {
+            inner,
+            hash: Sha256::new(),
+            count: 0,
+        }
     }
 
     fn digest(&self) -> String {
@@ -248,8 +300,11 @@ mod tests {
             .compression(Compression::None);
         let built = build(&spec).unwrap();
         let mut tar = tar::Archive::new(built.file);
-        let paths: Vec<_> =
-            tar.entries().unwrap().map(|e| e.unwrap().path().unwrap().display().to_string()).collect();
+        let paths: Vec<_> = tar
+            .entries()
+            .unwrap()
+            .map(|e| e.unwrap().path().unwrap().display().to_string())
+            .collect();
         assert_eq!(paths, ["a/", "a/b/", "a/b/c", "a/d"]);
     }
 }

@@ -43,15 +43,21 @@ pub fn install(setup: Setup) -> Result<()> {
     let cache = cache_dir()?;
     fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
     kube_binary()?;
-    for tool in GO_TOOLS.iter().chain(CONTAINERD_2.iter().filter(|_| setup.containerd_2)) {
+    for tool in GO_TOOLS
+        .iter()
+        .chain(CONTAINERD_2.iter().filter(|_| setup.containerd_2))
+    {
         go_tool(tool)?;
     }
     pause_binary()
 }
 
 fn debian_packages() -> Result<()> {
-    let mut missing: Vec<_> =
-        DEBIAN.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, package)| *package).collect();
+    let mut missing: Vec<_> = DEBIAN
+        .iter()
+        .filter(|(file, _)| !Path::new(file).exists())
+        .map(|(_, package)| *package)
+        .collect();
     missing.dedup();
     if missing.is_empty() {
         return Ok(());
@@ -66,13 +72,19 @@ fn debian_packages() -> Result<()> {
     eprintln!("installing Debian packages: {}", missing.join(" "));
     let _quiet = NoAutostart::new()?;
     cmd::show(apt().arg("update"))?;
-    cmd::show(apt().args(["install", "--yes", "--no-install-recommends"]).args(&missing))?;
+    cmd::show(
+        apt()
+            .args(["install", "--yes", "--no-install-recommends"])
+            .args(&missing),
+    )?;
     Ok(())
 }
 
 fn apt() -> Command {
     let mut apt = Command::new("apt-get");
-    apt.arg("-qq").env("DEBIAN_FRONTEND", "noninteractive").env("NEEDRESTART_SUSPEND", "1");
+    apt.arg("-qq")
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .env("NEEDRESTART_SUSPEND", "1");
     apt
 }
 
@@ -96,7 +108,9 @@ impl NoAutostart {
 
 impl Drop for NoAutostart {
     fn drop(&mut self) {
-        if self.ours && let Err(error) = fs::remove_file(POLICY) {
+        if self.ours
+            && let Err(error) = fs::remove_file(POLICY)
+        {
             eprintln!("cannot remove {POLICY}: {error}; packages will not start services until it is gone");
         }
     }
@@ -104,21 +118,29 @@ impl Drop for NoAutostart {
 
 fn kube_binary() -> Result<()> {
     let target = super::kube_program("kube")?;
-    build(&target, &format!("Kubernetes {KUBERNETES} (the first time takes minutes)"), |scratch| {
-        let (major, minor) = KUBERNETES
-            .split_once('.')
-            .and_then(|(major, rest)| Some((major, rest.split_once('.')?.0)))
-            .context("the Kubernetes version has three parts")?;
-        let set = "-X k8s.io/component-base/version";
-        let flags = format!(
-            "-ldflags=-s -w {set}.gitVersion=v{KUBERNETES} {set}.gitMajor={major} {set}.gitMinor={minor}"
-        );
-        let out = scratch.join("kube");
-        cmd::show(
-            go()?.current_dir(super::sources().join("kube")).args(["build", "-trimpath", &flags, "-o"]).arg(&out).arg("."),
-        )?;
-        Ok(out)
-    })?;
+    build(
+        &target,
+        &format!("Kubernetes {KUBERNETES} (the first time takes minutes)"),
+        |scratch| {
+            let (major, minor) = KUBERNETES
+                .split_once('.')
+                .and_then(|(major, rest)| Some((major, rest.split_once('.')?.0)))
+                .context("the Kubernetes version has three parts")?;
+            let set = "-X k8s.io/component-base/version";
+            let flags = format!(
+                "-ldflags=-s -w {set}.gitVersion=v{KUBERNETES} {set}.gitMajor={major} {set}.gitMinor={minor}"
+            );
+            let out = scratch.join("kube");
+            cmd::show(
+                go()?
+                    .current_dir(super::sources().join("kube"))
+                    .args(["build", "-trimpath", &flags, "-o"])
+                    .arg(&out)
+                    .arg("."),
+            )?;
+            Ok(out)
+        },
+    )?;
     for program in KUBE_PROGRAMS {
         let link = super::kube_program(program)?;
         if fs::read_link(&link).is_err() {
@@ -129,22 +151,31 @@ fn kube_binary() -> Result<()> {
 }
 
 fn go_tool(tool: &GoTool) -> Result<()> {
-    build(&tool.path()?, &format!("{} {}", tool.program, tool.version), |scratch| {
-        cmd::show(
-            go()?
-                .env("GOBIN", scratch)
-                .args(["install", "-trimpath", "-ldflags=-s -w"])
-                .arg(format!("{}@v{}", tool.package, tool.version)),
-        )?;
-        Ok(scratch.join(tool.program))
-    })
+    build(
+        &tool.path()?,
+        &format!("{} {}", tool.program, tool.version),
+        |scratch| {
+            cmd::show(
+                go()?
+                    .env("GOBIN", scratch)
+                    .args(["install", "-trimpath", "-ldflags=-s -w"])
+                    .arg(format!("{}@v{}", tool.package, tool.version)),
+            )?;
+            Ok(scratch.join(tool.program))
+        },
+    )
 }
 
 fn pause_binary() -> Result<()> {
     build(&super::pause_program()?, "the sandbox process", |scratch| {
         let out = scratch.join("pause");
         let source = super::sources().join("pause.c");
-        cmd::show(Command::new("cc").args(["-static", "-Os", "-s", "-o"]).arg(&out).arg(source))?;
+        cmd::show(
+            Command::new("cc")
+                .args(["-static", "-Os", "-s", "-o"])
+                .arg(&out)
+                .arg(source),
+        )?;
         Ok(out)
     })
 }

@@ -16,8 +16,14 @@ pub use install::{Setup, install};
 pub const KUBERNETES: &str = "1.34.3";
 
 /// The names that the one Kubernetes binary answers to.
-pub const KUBE_PROGRAMS: [&str; 6] =
-    ["kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kube-proxy", "kubectl"];
+pub const KUBE_PROGRAMS: [&str; 6] = [
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+    "kubelet",
+    "kube-proxy",
+    "kubectl",
+];
 
 /// A program built from a Go module by its package path.
 #[derive(Debug)]
@@ -29,20 +35,39 @@ pub struct GoTool {
 
 /// What people and tests call beside kubectl.
 pub const GO_TOOLS: [GoTool; 3] = [
-    GoTool { program: "crictl", package: "sigs.k8s.io/cri-tools/cmd/crictl", version: "1.34.0" },
-    GoTool { program: "grpcurl", package: "github.com/fullstorydev/grpcurl/cmd/grpcurl", version: "1.9.4" },
-    GoTool { program: "helm", package: "helm.sh/helm/v3/cmd/helm", version: "3.22.0" },
+    GoTool {
+        program: "crictl",
+        package: "sigs.k8s.io/cri-tools/cmd/crictl",
+        version: "1.34.0",
+    },
+    GoTool {
+        program: "grpcurl",
+        package: "github.com/fullstorydev/grpcurl/cmd/grpcurl",
+        version: "1.9.4",
+    },
+    GoTool {
+        program: "helm",
+        package: "helm.sh/helm/v3/cmd/helm",
+        version: "3.22.0",
+    },
 ];
 
 /// The newer container runtime, for clusters that ask for it.
 pub const CONTAINERD_2: [GoTool; 3] = [
     containerd_2("containerd", "github.com/containerd/containerd/v2/cmd/containerd"),
-    containerd_2("containerd-shim-runc-v2", "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2"),
+    containerd_2(
+        "containerd-shim-runc-v2",
+        "github.com/containerd/containerd/v2/cmd/containerd-shim-runc-v2",
+    ),
     containerd_2("ctr", "github.com/containerd/containerd/v2/cmd/ctr"),
 ];
 
 const fn containerd_2(program: &'static str, package: &'static str) -> GoTool {
-    GoTool { program, package, version: "2.1.5" }
+    GoTool {
+        program,
+        package,
+        version: "2.1.5",
+    }
 }
 
 /// Where builds are kept: `KRUISE_CACHE_DIR`, else `~/.cache/kruise-rs`.
@@ -63,7 +88,11 @@ impl GoTool {
     /// The finished program. containerd's three programs share a folder, so that containerd finds its
     /// shim beside itself.
     pub fn path(&self) -> Result<PathBuf> {
-        let folder = if self.package.contains("/containerd/v2/") { "containerd" } else { self.program };
+        let folder = if self.package.contains("/containerd/v2/") {
+            "containerd"
+        } else {
+            self.program
+        };
         Ok(build_dir(folder, self.version)?.join(self.program))
     }
 }
@@ -81,16 +110,26 @@ pub fn pause_program() -> Result<PathBuf> {
 /// Fails with advice when something that a cluster needs is not there yet.
 pub fn require(containerd_2: bool) -> Result<()> {
     let mut needed = vec![kube_program("kube")?, pause_program()?];
-    for tool in GO_TOOLS.iter().chain(CONTAINERD_2.iter().filter(|_| containerd_2)) {
+    for tool in GO_TOOLS
+        .iter()
+        .chain(CONTAINERD_2.iter().filter(|_| containerd_2))
+    {
         needed.push(tool.path()?);
     }
     needed.extend(install::DEBIAN.iter().map(|(file, _)| PathBuf::from(file)));
-    let missing: Vec<_> = needed.iter().filter(|p| !p.exists()).map(|p| p.display().to_string()).collect();
+    let missing: Vec<_> = needed
+        .iter()
+        .filter(|p| !p.exists())
+        .map(|p| p.display().to_string())
+        .collect();
     if missing.is_empty() {
         return Ok(());
     }
     let flag = if containerd_2 { " --containerd 2" } else { "" };
-    bail!("not installed: {}; run `cargo xtask setup{flag}`", missing.join(", "));
+    bail!(
+        "not installed: {}; run `cargo xtask setup{flag}`",
+        missing.join(", ")
+    );
 }
 
 /// The repository's folder of sources for the cluster's own programs.
