@@ -1,0 +1,13 @@
+//! End to end on a real cluster, side by side: each test in a namespace of its own, none of them disturbing the others.
+#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
+
+mod bad_input;
+mod budget;
+mod cancel;
+mod identity;
+mod inspection;
+mod jobs;
+#[path = "../judge.rs"]
+mod judge;
+mod rights;
+mod window;

@@ -1,0 +1,14 @@
+//! Killed, paused and cut-off parts, on a real cluster, one after the other.
+#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
+
+mod agent_killed;
+mod cut_off;
+#[path = "../judge.rs"]
+mod judge;
+mod leader_killed;
+mod runtime_away;
+
+/// How often a fault is repeated: a few times normally, in full number in `cargo xtask test soak`.
+fn rounds(normal: usize, soak: usize) -> usize {
+    if std::env::var_os("KRUISE_SOAK").is_some() { soak } else { normal }
+}
