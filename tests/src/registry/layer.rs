@@ -195,7 +195,7 @@ fn append<W: Write>(tar: &mut tar::Builder<W>, path: &str, source: &FileSource, 
             )?;
         }
         FileSource::Link(target) => {
-            tar.append_link(&mut header(EntryType::Symlink, mode, 0), path, target)?
+            tar.append_link(&mut header(EntryType::Symlink, mode, 0), path, target)?;
         }
         FileSource::Random { size, seed } => {
             let noise = Noise {
