@@ -83,10 +83,13 @@ impl AuthError {
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
-            Self::TokenMissing | Self::TokenInvalid { .. } | Self::TokenExpired | Self::WrongAudience { .. } => {
-                Code::Unauthenticated
+            Self::TokenMissing
+            | Self::TokenInvalid { .. }
+            | Self::TokenExpired
+            | Self::WrongAudience { .. } => Code::Unauthenticated,
+            Self::NotAnAgent { .. } | Self::NodeMismatch { .. } | Self::Forbidden { .. } => {
+                Code::PermissionDenied
             }
-            Self::NotAnAgent { .. } | Self::NodeMismatch { .. } | Self::Forbidden { .. } => Code::PermissionDenied,
             Self::Backend { .. } => Code::Unavailable,
         }
     }
@@ -111,22 +114,44 @@ mod tests {
         let text = || "x".to_owned();
         let all = [
             (AuthError::TokenMissing, Code::Unauthenticated, "TOKEN_MISSING"),
-            (AuthError::TokenInvalid { detail: text() }, Code::Unauthenticated, "TOKEN_INVALID"),
-            (AuthError::TokenExpired, Code::Unauthenticated, "TOKEN_EXPIRED"),
-            (AuthError::WrongAudience { wanted: text() }, Code::Unauthenticated, "WRONG_AUDIENCE"),
-            (AuthError::NotAnAgent { username: text() }, Code::PermissionDenied, "NOT_AN_AGENT"),
             (
-                AuthError::NodeMismatch { token_node: text(), claimed: text() },
+                AuthError::TokenInvalid { detail: text() },
+                Code::Unauthenticated,
+                "TOKEN_INVALID",
+            ),
+            (AuthError::TokenExpired, Code::Unauthenticated, "TOKEN_EXPIRED"),
+            (
+                AuthError::WrongAudience { wanted: text() },
+                Code::Unauthenticated,
+                "WRONG_AUDIENCE",
+            ),
+            (
+                AuthError::NotAnAgent { username: text() },
+                Code::PermissionDenied,
+                "NOT_AN_AGENT",
+            ),
+            (
+                AuthError::NodeMismatch {
+                    token_node: text(),
+                    claimed: text(),
+                },
                 Code::PermissionDenied,
                 "NODE_MISMATCH",
             ),
             (
-                AuthError::Forbidden { username: text(), resource: text(), verb: text() },
+                AuthError::Forbidden {
+                    username: text(),
+                    resource: text(),
+                    verb: text(),
+                },
                 Code::PermissionDenied,
                 "FORBIDDEN",
             ),
             (
-                AuthError::Backend { detail: text(), retry_after: Duration::from_secs(1) },
+                AuthError::Backend {
+                    detail: text(),
+                    retry_after: Duration::from_secs(1),
+                },
                 Code::Unavailable,
                 "AUTH_BACKEND_UNAVAILABLE",
             ),

@@ -34,18 +34,25 @@ impl FakeVerifier {
 
     /// Token `person-NAME` with these (resource, verb) rights.
     pub(crate) fn with_person(mut self, name: &str, rights: &[(&str, &str)]) -> Self {
-        let person =
-            Person { username: name.to_owned(), uid: String::new(), groups: Vec::new(), extra: Vec::new() };
+        let person = Person {
+            username: name.to_owned(),
+            uid: String::new(),
+            groups: Vec::new(),
+            extra: Vec::new(),
+        };
         self.people.insert(format!("person-{name}"), person);
         for (resource, verb) in rights {
-            self.rights.insert((name.to_owned(), (*resource).to_owned(), (*verb).to_owned()));
+            self.rights
+                .insert((name.to_owned(), (*resource).to_owned(), (*verb).to_owned()));
         }
         self
     }
 }
 
 fn unknown() -> AuthError {
-    AuthError::TokenInvalid { detail: "not in the table".to_owned() }
+    AuthError::TokenInvalid {
+        detail: "not in the table".to_owned(),
+    }
 }
 
 impl Verifier for FakeVerifier {
@@ -67,7 +74,11 @@ impl Verifier for FakeVerifier {
         let answer = if self.rights.contains(&right) {
             Ok(())
         } else {
-            Err(AuthError::Forbidden { username: right.0, resource: right.1, verb: right.2 })
+            Err(AuthError::Forbidden {
+                username: right.0,
+                resource: right.1,
+                verb: right.2,
+            })
         };
         futures::future::ready(answer).boxed()
     }

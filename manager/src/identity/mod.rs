@@ -72,7 +72,9 @@ impl std::fmt::Debug for Identity {
 impl Identity {
     /// Asks this verifier.
     pub fn new(verifier: impl Verifier) -> Self {
-        Self { verifier: Arc::new(verifier) }
+        Self {
+            verifier: Arc::new(verifier),
+        }
     }
 
     /// Verifies an agent's token and says which node it may act for.
@@ -105,14 +107,24 @@ impl Identity {
 /// # Errors
 /// [`AuthError::TokenMissing`].
 pub fn bearer(metadata: &tonic::metadata::MetadataMap) -> Result<&str, AuthError> {
-    bearer_of(metadata.get("authorization").and_then(|value| value.to_str().ok()))
+    bearer_of(
+        metadata
+            .get("authorization")
+            .and_then(|value| value.to_str().ok()),
+    )
 }
 
 /// [`bearer`] for a plain header value.
 pub(crate) fn bearer_of(value: Option<&str>) -> Result<&str, AuthError> {
-    let (scheme, token) = value.and_then(|value| value.split_once(' ')).ok_or(AuthError::TokenMissing)?;
+    let (scheme, token) = value
+        .and_then(|value| value.split_once(' '))
+        .ok_or(AuthError::TokenMissing)?;
     let token = token.trim();
-    if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() { Ok(token) } else { Err(AuthError::TokenMissing) }
+    if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
+        Ok(token)
+    } else {
+        Err(AuthError::TokenMissing)
+    }
 }
 
 #[cfg(test)]
@@ -123,7 +135,14 @@ mod tests {
     fn bearer_takes_the_scheme_in_any_case_and_nothing_else() {
         assert_eq!(bearer_of(Some("Bearer abc")), Ok("abc"));
         assert_eq!(bearer_of(Some("bearer  abc ")), Ok("abc"));
-        for wrong in [None, Some(""), Some("abc"), Some("Basic abc"), Some("Bearer "), Some("Bearer")] {
+        for wrong in [
+            None,
+            Some(""),
+            Some("abc"),
+            Some("Basic abc"),
+            Some("Bearer "),
+            Some("Bearer"),
+        ] {
             assert_eq!(bearer_of(wrong), Err(AuthError::TokenMissing), "{wrong:?}");
         }
     }

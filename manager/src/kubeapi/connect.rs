@@ -4,8 +4,8 @@ use http::HeaderValue;
 use http::header::USER_AGENT;
 use kube::client::ClientBuilder;
 
+use super::READ_TIMEOUT;
 use super::instrument::{self, Lane, Shared};
-use super::{READ_TIMEOUT, WRITE_TIMEOUT};
 
 /// No client can be made.
 #[derive(Debug, thiserror::Error)]
@@ -30,25 +30,36 @@ impl super::Api {
     /// # Errors
     /// When neither is there.
     pub async fn infer() -> Result<kube::Config, ConnectError> {
-        kube::Config::infer().await.map_err(|error| ConnectError::Infer(Box::new(error)))
+        kube::Config::infer()
+            .await
+            .map_err(|error| ConnectError::Infer(Box::new(error)))
     }
 }
 
 /// A client of one lane with its own connections, so that a stuck read never delays a write.
-pub(super) fn client(mut config: kube::Config, lane: Lane, shared: &Shared) -> Result<kube::Client, ConnectError> {
+pub(super) fn client(
+    config: &kube::Config,
+    lane: Lane,
+    shared: &Shared,
+) -> Result<kube::Client, ConnectError> {
+    let mut config = config.clone();
     config.default_retry = lane == Lane::Read;
-    if let Ok(value) = HeaderValue::from_str(&user_agent()) {
-        config.headers.push((USER_AGENT, value));
-    }
-    if lane != Lane::Read {
-        config.connect_timeout = Some(WRITE_TIMEOUT);
-        // Watches are silent for minutes, so that only the other lanes bound the time between bytes of an answer.
-        config.read_timeout = Some(WRITE_TIMEOUT);
-        config.reset_reader_on_write = true;
-        config.write_timeout = Some(WRITE_TIMEOUT);
-    } else {
+    let agent = HeaderValue::from_str(&user_agent()).expect("a version is a header value");
+    config.headers.push((USER_AGENT, agent));
+    if lane == Lane::Read {
         config.connect_timeout = Some(READ_TIMEOUT / 4);
+    } else {
+        // Watches are silent for minutes, so that only the other lanes bound the time between bytes of an answer.
+        config.connect_timeout = Some(shared.limit);
+        config.read_timeout = Some(shared.limit);
+        config.reset_reader_on_write = true;
+        config.write_timeout = Some(shared.limit);
     }
     let service = ClientBuilder::try_from(config).map_err(|error| ConnectError::Client(Box::new(error)))?;
-    Ok(service.with_layer(&instrument::Layer { lane, shared: shared.clone() }).build())
+    Ok(service
+        .with_layer(&instrument::Layer {
+            lane,
+            shared: shared.clone(),
+        })
+        .build())
 }

@@ -84,7 +84,10 @@ impl FakeApi {
 
     /// Every request so far that is not a read.
     pub(crate) fn writes(&self) -> Vec<String> {
-        self.requests().into_iter().filter(|line| !line.starts_with("GET ")).collect()
+        self.requests()
+            .into_iter()
+            .filter(|line| !line.starts_with("GET "))
+            .collect()
     }
 }
 
@@ -103,7 +106,10 @@ impl State {
         if self.hang {
             return Some(Fault::Hang);
         }
-        let at = self.faults.iter().position(|(prefix, _)| line.starts_with(prefix.as_str()))?;
+        let at = self
+            .faults
+            .iter()
+            .position(|(prefix, _)| line.starts_with(prefix.as_str()))?;
         Some(self.faults.remove(at).1)
     }
 
@@ -131,7 +137,9 @@ impl State {
     }
 
     fn replace(&mut self, path: &str, body: Value) -> (u16, Value) {
-        let Some(old) = self.objects.get(path) else { return failure(404, "NotFound") };
+        let Some(old) = self.objects.get(path) else {
+            return failure(404, "NotFound");
+        };
         let wanted = &body["metadata"]["resourceVersion"];
         if wanted.is_string() && *wanted != old["metadata"]["resourceVersion"] {
             return failure(409, "Conflict");
@@ -141,7 +149,10 @@ impl State {
 }
 
 fn failure(code: u16, reason: &str) -> (u16, Value) {
-    (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason}))
+    (
+        code,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": reason}),
+    )
 }
 
 impl Service<Request<Body>> for FakeApi {

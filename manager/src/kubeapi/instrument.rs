@@ -8,7 +8,7 @@ use http::{Method, Request, Response};
 use kube::client::Body;
 use tower::{BoxError, Service};
 
-use super::{READ_TIMEOUT, ServerClock, WRITE_TIMEOUT};
+use super::{READ_TIMEOUT, ServerClock};
 use crate::leader::Leadership;
 use crate::telemetry::{ApiMetrics, RequestLabels};
 
@@ -21,10 +21,11 @@ pub(super) enum Lane {
 }
 
 impl Lane {
-    fn limit(self) -> Duration {
+    /// Time until an answer begins, where others than reads get `limit`.
+    pub(super) fn limit(self, limit: Duration) -> Duration {
         match self {
             Self::Read => READ_TIMEOUT,
-            Self::Write | Self::Plain => WRITE_TIMEOUT,
+            Self::Write | Self::Plain => limit,
         }
     }
 }
@@ -35,6 +36,8 @@ pub(super) struct Shared {
     pub(super) leadership: Leadership,
     pub(super) time: ServerClock,
     pub(super) metrics: ApiMetrics,
+    /// Time for one request that is not a read.
+    pub(super) limit: Duration,
 }
 
 /// The request was not answered in time.
@@ -54,7 +57,11 @@ impl<S> tower::Layer<S> for Layer {
     type Service = Instrumented<S>;
 
     fn layer(&self, inner: S) -> Instrumented<S> {
-        Instrumented { inner, lane: self.lane, shared: self.shared.clone() }
+        Instrumented {
+            inner,
+            lane: self.lane,
+            shared: self.shared.clone(),
+        }
     }
 }
 
@@ -67,7 +74,14 @@ where
     B: hyper::body::Body<Data = hyper::body::Bytes> + Send + 'static,
     B::Error: Into<BoxError>,
 {
-    kube::Client::new(Instrumented { inner: service, lane, shared }, namespace)
+    kube::Client::new(
+        Instrumented {
+            inner: service,
+            lane,
+            shared,
+        },
+        namespace,
+    )
 }
 
 /// A service with the fence, the limit and the counters around it.
@@ -100,8 +114,10 @@ where
         }
         let verb = verb(&request);
         let resource = resource(request.uri().path()).to_owned();
-        let Shared { time, metrics, .. } = self.shared.clone();
-        let limit = self.lane.limit();
+        let Shared {
+            time, metrics, limit, ..
+        } = self.shared.clone();
+        let limit = self.lane.limit(limit);
         let sent = time.stamp();
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -123,7 +139,12 @@ where
 }
 
 fn verb<B>(request: &Request<B>) -> &'static str {
-    let watches = || request.uri().query().is_some_and(|query| query.split('&').any(|part| part == "watch=true"));
+    let watches = || {
+        request
+            .uri()
+            .query()
+            .is_some_and(|query| query.split('&').any(|part| part == "watch=true"))
+    };
     match *request.method() {
         Method::GET if watches() => "watch",
         Method::GET => "get",
@@ -162,7 +183,10 @@ mod tests {
             ("/api/v1/nodes/n1", "nodes"),
             ("/apis/coordination.k8s.io/v1/namespaces/ns/leases/x", "leases"),
             ("/apis/authentication.k8s.io/v1/tokenreviews", "tokenreviews"),
-            ("/apis/apps.kruise.io/v1beta1/namespaces/a/imagepulljobs/b/status", "imagepulljobs"),
+            (
+                "/apis/apps.kruise.io/v1beta1/namespaces/a/imagepulljobs/b/status",
+                "imagepulljobs",
+            ),
             ("/version", "other"),
             ("/", "other"),
         ] {

@@ -21,7 +21,8 @@ use crate::telemetry::ApiMetrics;
 use instrument::{Lane, Shared};
 pub use time::ServerClock;
 
-/// Time for one request that is not a read. Shorter than lease duration minus renew deadline (5 s by default).
+/// Time for one request that is not a read, with the default times of leader election: shorter than lease duration minus renew
+/// deadline (5 s). See [`kruise_planner::lease::Timing::request_timeout`].
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Time until a read begins to be answered, retries included. The API server itself gives up after a minute.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(60);
@@ -43,14 +44,24 @@ impl std::fmt::Debug for Api {
 }
 
 impl Api {
-    /// Clients for this configuration. Does not talk to the server yet.
+    /// Clients for this configuration, with `limit` as the time for one request that is not a read. Does not talk to the server
+    /// yet.
     ///
     /// # Errors
     /// When the configuration makes no client (bad certificates, an unsupported proxy).
-    pub fn new(config: kube::Config, leadership: Leadership, metrics: ApiMetrics) -> Result<Self, ConnectError> {
+    pub fn new(
+        config: &kube::Config,
+        limit: Duration,
+        leadership: Leadership,
+        metrics: ApiMetrics,
+    ) -> Result<Self, ConnectError> {
         let time = ServerClock::new(crate::clock::Monotonic::boot());
-        let shared = Shared { leadership: leadership.clone(), time: time.clone(), metrics };
-        let client = |lane: Lane| connect::client(config.clone(), lane, &shared);
+        let shared = Shared {
+            leadership: leadership.clone(),
+            time: time.clone(),
+            metrics,
+        };
+        let client = |lane: Lane| connect::client(config, lane, &shared);
         Ok(Self {
             reader: client(Lane::Read)?,
             writer: client(Lane::Write)?,
@@ -64,9 +75,20 @@ impl Api {
     #[cfg(test)]
     pub(crate) fn over(server: &fake::FakeApi, leadership: Leadership) -> Self {
         let time = ServerClock::new(crate::clock::Monotonic::tokio());
-        let shared = Shared { leadership: leadership.clone(), time: time.clone(), metrics: ApiMetrics::default() };
+        let shared = Shared {
+            leadership: leadership.clone(),
+            time: time.clone(),
+            metrics: ApiMetrics::default(),
+            limit: WRITE_TIMEOUT,
+        };
         let client = |lane| instrument::wrap(server.clone(), "default", lane, shared.clone());
-        Self { reader: client(Lane::Read), writer: client(Lane::Write), plain: client(Lane::Plain), leadership, time }
+        Self {
+            reader: client(Lane::Read),
+            writer: client(Lane::Write),
+            plain: client(Lane::Plain),
+            leadership,
+            time,
+        }
     }
 
     /// For reads and watches.
@@ -112,16 +134,11 @@ mod tests {
     use crate::leader::LeaderState;
 
     fn leader() -> LeaderState {
-        LeaderState::Leader { epoch: 1.into_epoch(), has_predecessor: false, since: tokio::time::Instant::now() }
-    }
-
-    trait IntoEpoch {
-        fn into_epoch(self) -> kruise_api::ids::Epoch;
-    }
-
-    impl IntoEpoch for u64 {
-        fn into_epoch(self) -> kruise_api::ids::Epoch {
-            kruise_api::ids::Epoch(self)
+        let epoch = kruise_api::ids::Epoch(1);
+        LeaderState::Leader {
+            epoch,
+            has_predecessor: false,
+            since: tokio::time::Instant::now(),
         }
     }
 
@@ -132,13 +149,21 @@ mod tests {
         let api = Api::over(&server, leadership);
         let maps: kube::Api<ConfigMap> = kube::Api::namespaced(api.writer().expect("leads"), "ns");
         let map = |name: &str| ConfigMap {
-            metadata: kube::core::ObjectMeta { name: Some(name.to_owned()), ..Default::default() },
+            metadata: kube::core::ObjectMeta {
+                name: Some(name.to_owned()),
+                ..Default::default()
+            },
             ..Default::default()
         };
-        maps.create(&PostParams::default(), &map("first")).await.expect("leads");
+        maps.create(&PostParams::default(), &map("first"))
+            .await
+            .expect("leads");
         control.revoke();
         assert!(api.writer().is_err());
-        let error = maps.create(&PostParams::default(), &map("second")).await.expect_err("deposed");
+        let error = maps
+            .create(&PostParams::default(), &map("second"))
+            .await
+            .expect_err("deposed");
         assert!(
             matches!(&error, kube::Error::Service(source) if source.is::<NotLeader>()),
             "the refusal is recognisable: {error:?}"

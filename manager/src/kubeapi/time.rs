@@ -31,12 +31,18 @@ struct Bounds {
 impl Bounds {
     /// From one answer: `date` (whole seconds, in ms) lay between sending and receiving, rounded down.
     fn of(date: i64, sent: i64, received: i64) -> Self {
-        Self { low: date - received, high: date + 1_000 - sent }
+        Self {
+            low: date - received,
+            high: date + 1_000 - sent,
+        }
     }
 
     /// What both say, or the newer one when they contradict each other.
     fn refined_by(self, newer: Self) -> Self {
-        let both = Self { low: self.low.max(newer.low), high: self.high.min(newer.high) };
+        let both = Self {
+            low: self.low.max(newer.low),
+            high: self.high.min(newer.high),
+        };
         if both.low <= both.high { both } else { newer }
     }
 
@@ -50,7 +56,11 @@ impl ServerClock {
     #[must_use]
     pub fn new(monotonic: Monotonic) -> Self {
         let local = i64::try_from(clock::wall_unix_ms()).unwrap_or_default() - millis(monotonic.now());
-        Self { monotonic, bounds: Arc::default(), local }
+        Self {
+            monotonic,
+            bounds: Arc::default(),
+            local,
+        }
     }
 
     /// The time at the API server.
@@ -100,7 +110,9 @@ mod tests {
         let first = answer(0, 10);
         assert!(first.low <= 5_000_400 && 5_000_400 <= first.high);
         assert!(first.high - first.low >= 1_000);
-        let bounds = (1..50).map(|n| answer(n * 137, n * 137 + 10)).fold(first, Bounds::refined_by);
+        let bounds = (1..50)
+            .map(|n| answer(n * 137, n * 137 + 10))
+            .fold(first, Bounds::refined_by);
         assert!(bounds.low <= 5_000_400 && 5_000_400 <= bounds.high, "{bounds:?}");
         assert!(bounds.high - bounds.low <= 60, "{bounds:?}");
     }
@@ -108,7 +120,10 @@ mod tests {
     #[test]
     fn a_server_clock_that_was_set_is_followed_at_once() {
         let old = Bounds { low: 100, high: 200 };
-        let newer = Bounds { low: -3_600_000, high: -3_599_000 };
+        let newer = Bounds {
+            low: -3_600_000,
+            high: -3_599_000,
+        };
         assert_eq!(old.refined_by(newer), newer);
     }
 
@@ -116,7 +131,10 @@ mod tests {
     async fn reads_a_date_header_and_goes_on_from_there() {
         let clock = ServerClock::new(Monotonic::tokio());
         let sent = clock.stamp();
-        clock.learn(Some(&http::HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT")), sent);
+        clock.learn(
+            Some(&http::HeaderValue::from_static("Sun, 06 Nov 1994 08:49:37 GMT")),
+            sent,
+        );
         tokio::time::advance(Duration::from_secs(60)).await;
         let shown = clock.now().to_string();
         assert_eq!(shown, "1994-11-06T08:50:37.5Z");

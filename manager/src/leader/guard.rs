@@ -71,8 +71,17 @@ impl Leadership {
     #[must_use]
     pub fn new(clock: Monotonic) -> (Self, Control) {
         let (state, _) = watch::channel(LeaderState::Follower { leader: None });
-        let shared = Arc::new(Shared { clock, state, deadline: AtomicU64::new(0) });
-        (Self { shared: Arc::clone(&shared) }, Control { shared })
+        let shared = Arc::new(Shared {
+            clock,
+            state,
+            deadline: AtomicU64::new(0),
+        });
+        (
+            Self {
+                shared: Arc::clone(&shared),
+            },
+            Control { shared },
+        )
     }
 
     /// A guard that never changes. A leader stays leader for ever.
@@ -98,7 +107,9 @@ impl Leadership {
         match &*self.shared.state.borrow() {
             LeaderState::Leader { epoch, .. } if self.shared.is_current() => Ok(*epoch),
             LeaderState::Leader { .. } => Err(NotLeader { leader: None }),
-            LeaderState::Follower { leader } => Err(NotLeader { leader: leader.clone() }),
+            LeaderState::Follower { leader } => Err(NotLeader {
+                leader: leader.clone(),
+            }),
         }
     }
 
@@ -125,6 +136,21 @@ impl Control {
         });
     }
 
+    /// Tells everybody that this replica leads by this epoch, and says whether that is news.
+    pub fn lead(&self, epoch: Epoch, has_predecessor: bool) -> bool {
+        self.shared.state.send_if_modified(|state| {
+            if matches!(state, LeaderState::Leader { epoch: known, .. } if *known == epoch) {
+                return false;
+            }
+            *state = LeaderState::Leader {
+                epoch,
+                has_predecessor,
+                since: Instant::now(),
+            };
+            true
+        })
+    }
+
     /// Moves the moment until which a leader may act, on the clock given to [`Leadership::new`].
     pub fn extend(&self, deadline: Duration) {
         self.shared.deadline.store(nanos(deadline), Ordering::Release);
@@ -145,7 +171,11 @@ mod tests {
     use super::*;
 
     fn leader(epoch: u64) -> LeaderState {
-        LeaderState::Leader { epoch: Epoch(epoch), has_predecessor: false, since: Instant::now() }
+        LeaderState::Leader {
+            epoch: Epoch(epoch),
+            has_predecessor: false,
+            since: Instant::now(),
+        }
     }
 
     #[tokio::test(start_paused = true)]
@@ -153,7 +183,10 @@ mod tests {
         let (guard, control) = Leadership::new(Monotonic::tokio());
         assert_eq!(guard.check(), Err(NotLeader { leader: None }));
         control.set(leader(7));
-        assert!(guard.check().is_err(), "a state without a deadline is no right to act");
+        assert!(
+            guard.check().is_err(),
+            "a state without a deadline is no right to act"
+        );
         control.extend(Duration::from_secs(10));
         tokio::time::advance(Duration::from_millis(9_999)).await;
         assert_eq!(guard.check(), Ok(Epoch(7)));
@@ -163,8 +196,13 @@ mod tests {
 
     #[tokio::test]
     async fn a_follower_names_the_leader() {
-        let peer = Peer { name: "pod-a".into(), address: "10.0.0.1:9877".into() };
-        let guard = Leadership::fixed(LeaderState::Follower { leader: Some(peer.clone()) });
+        let peer = Peer {
+            name: "pod-a".into(),
+            address: "10.0.0.1:9877".into(),
+        };
+        let guard = Leadership::fixed(LeaderState::Follower {
+            leader: Some(peer.clone()),
+        });
         let refused = guard.check().expect_err("a follower");
         assert_eq!(refused.leader, Some(peer));
         assert_eq!(refused.to_string(), "this replica does not lead; pod-a does");

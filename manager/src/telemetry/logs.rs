@@ -20,7 +20,9 @@ pub enum LogFormat {
 pub fn init_logs(format: LogFormat, verbosity: u8, filter: Option<&str>) {
     let parsed = filter.map(EnvFilter::try_new);
     let broken = matches!(parsed, Some(Err(_)));
-    let filter = parsed.and_then(Result::ok).unwrap_or_else(|| EnvFilter::new(default_filter(verbosity)));
+    let filter = parsed
+        .and_then(Result::ok)
+        .unwrap_or_else(|| EnvFilter::new(default_filter(verbosity)));
     let ansi = std::io::stderr().is_terminal();
     let started = subscribe(format, filter, ansi, std::io::stderr);
     if started && broken {
@@ -28,14 +30,38 @@ pub fn init_logs(format: LogFormat, verbosity: u8, filter: Option<&str>) {
     }
 }
 
+/// An error with its causes on one line, each cause once: libraries repeat the cause in their own text now and then.
+#[must_use]
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let words = error.to_string();
+        if !text.contains(&words) {
+            text.push_str(": ");
+            text.push_str(&words);
+        }
+        cause = error.source();
+    }
+    text
+}
+
 fn subscribe<W>(format: LogFormat, filter: EnvFilter, ansi: bool, writer: W) -> bool
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer).with_ansi(ansi);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(writer)
+        .with_ansi(ansi);
     match format {
         LogFormat::Text => builder.try_init().is_ok(),
-        LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init().is_ok(),
+        LogFormat::Json => builder
+            .json()
+            .flatten_event(true)
+            .with_current_span(false)
+            .try_init()
+            .is_ok(),
     }
 }
 
@@ -48,7 +74,9 @@ fn default_filter(verbosity: u8) -> String {
     };
     // The client logs each failed answer as an error of its own; whoever made the request says it better. HTTP/2 frames are
     // never wanted unless named.
-    format!("{level},kube_client::client::builder=off,h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn")
+    format!(
+        "{level},kube_client::client::builder=off,h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
+    )
 }
 
 #[cfg(test)]

@@ -30,7 +30,11 @@ impl Default for Metrics {
         };
         metrics.register(|registry| {
             let build = Family::<BuildLabels, Gauge>::default();
-            build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION").to_owned() }).set(1);
+            build
+                .get_or_create(&BuildLabels {
+                    version: env!("CARGO_PKG_VERSION").to_owned(),
+                })
+                .set(1);
             registry.register("kruise_build_info", "Version of the manager", build);
             metrics.api.register(registry);
             metrics.leader.register(registry);
@@ -51,7 +55,8 @@ impl Metrics {
     pub fn encode(&self) -> String {
         let mut text = String::new();
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
-        prometheus_client::encoding::prometheus_text::encode(&mut text, &registry).expect("a String takes any text");
+        prometheus_client::encoding::prometheus_text::encode(&mut text, &registry)
+            .expect("a String takes any text");
         text
     }
 }
@@ -85,7 +90,11 @@ impl ApiMetrics {
     }
 
     fn register(&self, registry: &mut Registry) {
-        registry.register("kruise_api_requests", "Requests to the API server", self.requests.clone());
+        registry.register(
+            "kruise_api_requests",
+            "Requests to the API server",
+            self.requests.clone(),
+        );
     }
 }
 
@@ -109,8 +118,16 @@ impl LeaderMetrics {
     }
 
     fn register(&self, registry: &mut Registry) {
-        registry.register("kruise_manager_is_leader", "1 on the replica that leads", self.is_leader.clone());
-        registry.register("kruise_leader_epoch", "Epoch of this replica's leadership, 0 before", self.epoch.clone());
+        registry.register(
+            "kruise_manager_is_leader",
+            "1 on the replica that leads",
+            self.is_leader.clone(),
+        );
+        registry.register(
+            "kruise_leader_epoch",
+            "Epoch of this replica's leadership, 0 before",
+            self.epoch.clone(),
+        );
     }
 }
 
@@ -143,13 +160,21 @@ impl ServeMetrics {
     }
 
     fn register(&self, registry: &mut Registry) {
-        registry.register("kruise_grpc_connections", "Open gRPC connections", self.connections.clone());
+        registry.register(
+            "kruise_grpc_connections",
+            "Open gRPC connections",
+            self.connections.clone(),
+        );
         registry.register(
             "kruise_grpc_connections_closed_early",
             "Connections that ended before authentication, by reason",
             self.closed_early.clone(),
         );
-        registry.register("kruise_auth_refusals", "Callers that were refused, by reason", self.refusals.clone());
+        registry.register(
+            "kruise_auth_refusals",
+            "Callers that were refused, by reason",
+            self.refusals.clone(),
+        );
         registry.register(
             "kruise_serving_certificate_end_timestamp_seconds",
             "When the serving certificate ends",
@@ -166,7 +191,11 @@ mod tests {
     fn text_has_our_families_and_those_of_others() {
         let metrics = Metrics::default();
         metrics.leader.leads(42);
-        metrics.api.count(RequestLabels { verb: "update", resource: "leases".into(), code: "200".into() });
+        metrics.api.count(RequestLabels {
+            verb: "update",
+            resource: "leases".into(),
+            code: "200".into(),
+        });
         let extra = Counter::<u64>::default();
         metrics.register(|registry| registry.register("kruise_extra", "Of another part", extra.clone()));
         extra.inc();

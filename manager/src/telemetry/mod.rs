@@ -3,5 +3,5 @@
 mod logs;
 mod metrics;
 
-pub use logs::{LogFormat, init_logs};
+pub use logs::{LogFormat, chain, init_logs};
 pub use metrics::{ApiMetrics, LeaderMetrics, Metrics, RequestLabels, ServeMetrics};

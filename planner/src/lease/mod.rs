@@ -224,14 +224,21 @@ impl Elector {
         let in_time = now < started + self.timing.renew_deadline;
         match (state, outcome) {
             (State::Leading(leading), Outcome::Done(version)) => {
-                let renewed = Leading { version, renewed: started, ..leading };
+                let renewed = Leading {
+                    version,
+                    renewed: started,
+                    ..leading
+                };
                 let next = if in_time { Next::Wait } else { self.too_late() };
                 (State::Leading(renewed), next)
             }
             (State::Leading(leading), Outcome::Conflict) => (State::Leading(leading), Next::Read),
             (State::Leading(leading), Outcome::Unknown) => {
                 let late = now >= leading.deadline(&self.timing);
-                (State::Leading(leading), if late { self.too_late() } else { Next::Wait })
+                (
+                    State::Leading(leading),
+                    if late { self.too_late() } else { Next::Wait },
+                )
             }
             (State::Following(_), Outcome::Done(version)) if in_time => {
                 let leading = Leading {
@@ -251,7 +258,9 @@ impl Elector {
     /// The write by which a leader lets go, so that others need not wait for its record to expire.
     #[must_use]
     pub fn release(&self, state: &State) -> Option<Write> {
-        let State::Leading(leading) = state else { return None };
+        let State::Leading(leading) = state else {
+            return None;
+        };
         let record = Record {
             holder: String::new(),
             duration: Duration::from_secs(1),
@@ -269,12 +278,24 @@ impl Elector {
     /// The record of the one who leads, as far as a follower knows; none when nobody does or when it has expired.
     #[must_use]
     pub fn leader<'a>(&self, state: &'a State, now: Duration) -> Option<&'a Record> {
-        let State::Following(Following { observed: Some((seen, since)), .. }) = state else { return None };
+        let State::Following(Following {
+            observed: Some((seen, since)),
+            ..
+        }) = state
+        else {
+            return None;
+        };
         let held = !seen.record.holder.is_empty() && now < self.expiry(&seen.record, *since);
         held.then_some(&seen.record)
     }
 
-    fn look(&self, following: Following, seen: Option<Seen>, now: Duration, wall_unix_ms: u64) -> (State, Next) {
+    fn look(
+        &self,
+        following: Following,
+        seen: Option<Seen>,
+        now: Duration,
+        wall_unix_ms: u64,
+    ) -> (State, Next) {
         let Following { observed, highest } = following;
         let observed = match (observed, seen) {
             (Some((old, since)), Some(seen)) if old.version == seen.version => (seen, since),
@@ -283,12 +304,28 @@ impl Elector {
                 // Deleted under its holder, who may not have noticed: wait as long as for the record itself.
                 let highest = highest.max(old.record.epoch);
                 let free = self.is_free(&old.record, since, now);
-                let next = if free { self.creation(highest, true, wall_unix_ms) } else { Next::Wait };
-                return (State::Following(Following { observed: Some((old, since)), highest }), next);
+                let next = if free {
+                    self.creation(highest, true, wall_unix_ms)
+                } else {
+                    Next::Wait
+                };
+                return (
+                    State::Following(Following {
+                        observed: Some((old, since)),
+                        highest,
+                    }),
+                    next,
+                );
             }
             (None, None) => {
                 let next = self.creation(highest, highest > Epoch(0), wall_unix_ms);
-                return (State::Following(Following { observed: None, highest }), next);
+                return (
+                    State::Following(Following {
+                        observed: None,
+                        highest,
+                    }),
+                    next,
+                );
             }
         };
         let (seen, since) = observed;
@@ -298,7 +335,13 @@ impl Elector {
         } else {
             Next::Wait
         };
-        (State::Following(Following { observed: Some((seen, since)), highest }), next)
+        (
+            State::Following(Following {
+                observed: Some((seen, since)),
+                highest,
+            }),
+            next,
+        )
     }
 
     fn recover(&self, mut leading: Leading, seen: Option<Seen>, now: Duration) -> (State, Next) {
@@ -312,7 +355,9 @@ impl Elector {
                 } else if record.holder == self.name || record.holder.is_empty() {
                     Next::Lose(Loss::Altered)
                 } else {
-                    Next::Lose(Loss::Taken { holder: record.holder })
+                    Next::Lose(Loss::Taken {
+                        holder: record.holder,
+                    })
                 }
             }
         };
@@ -324,7 +369,12 @@ impl Elector {
     }
 
     fn expiry(&self, record: &Record, since: Duration) -> Duration {
-        since + if record.duration.is_zero() { self.timing.lease_duration } else { record.duration }
+        since
+            + if record.duration.is_zero() {
+                self.timing.lease_duration
+            } else {
+                record.duration
+            }
     }
 
     fn creation(&self, highest: Epoch, has_predecessor: bool, wall_unix_ms: u64) -> Next {
@@ -338,7 +388,8 @@ impl Elector {
 
     fn takeover(&self, seen: &Seen, highest: Epoch, wall_unix_ms: u64) -> Write {
         let transitions = seen.record.transitions.saturating_add(1);
-        let led = seen.record.transitions > 0 || seen.record.epoch > Epoch(0) || !seen.record.holder.is_empty();
+        let led =
+            seen.record.transitions > 0 || seen.record.epoch > Epoch(0) || !seen.record.holder.is_empty();
         Write {
             precondition: Some(seen.version.clone()),
             purpose: Purpose::Acquire,
@@ -367,7 +418,9 @@ impl Elector {
     }
 
     fn too_late(&self) -> Next {
-        Next::Lose(Loss::Deadline { deadline: self.timing.renew_deadline })
+        Next::Lose(Loss::Deadline {
+            deadline: self.timing.renew_deadline,
+        })
     }
 }
 

@@ -64,7 +64,11 @@ struct Rules {
 
 impl Default for Rules {
     fn default() -> Self {
-        Self { restarts: true, clock: false, request: STEP }
+        Self {
+            restarts: true,
+            clock: false,
+            request: STEP,
+        }
     }
 }
 
@@ -74,7 +78,11 @@ fn elector(index: usize) -> Elector {
         renew_deadline: STEP,
         retry_period: STEP,
     };
-    Elector { name: ["a", "b"][index].into(), address: String::new(), timing }
+    Elector {
+        name: ["a", "b"][index].into(),
+        address: String::new(),
+        timing,
+    }
 }
 
 impl World {
@@ -132,7 +140,9 @@ impl World {
     }
 
     fn moves_of(&self, index: usize, rules: Rules, found: &mut Vec<Self>) {
-        let Some(state) = self.states[index].clone() else { return };
+        let Some(state) = self.states[index].clone() else {
+            return;
+        };
         let me = elector(index);
         let Some(pending) = self.pending[index].clone() else {
             let mut world = self.clone();
@@ -188,13 +198,20 @@ impl World {
             Next::Write(write) => (Request::Write(write), Progress::Sent),
             Next::Lose(_) => return self.exit(index, rules),
         };
-        self.pending[index] = Some(Pending { request, started: NOW, progress });
+        self.pending[index] = Some(Pending {
+            request,
+            started: NOW,
+            progress,
+        });
     }
 
     /// The process ends. Its successor has another name.
     fn exit(&mut self, index: usize, rules: Rules) {
-        if let Some(Pending { request: Request::Write(write), started, progress: Progress::Sent }) =
-            self.pending[index].take()
+        if let Some(Pending {
+            request: Request::Write(write),
+            started,
+            progress: Progress::Sent,
+        }) = self.pending[index].take()
         {
             self.orphans.push((write, started));
         }
@@ -223,7 +240,10 @@ impl World {
         }
         let version = format!("v{}", self.next_version);
         self.next_version += 1;
-        self.lease = Some(Seen { version: version.clone(), record: write.record.clone() });
+        self.lease = Some(Seen {
+            version: version.clone(),
+            record: write.record.clone(),
+        });
         Some(version)
     }
 
@@ -235,7 +255,11 @@ impl World {
             (Some(State::Leading(leading)), _) => leading.renewed,
             (
                 Some(_),
-                Some(Pending { request: Request::Write(_), started, progress: Progress::Written(Some(_)) }),
+                Some(Pending {
+                    request: Request::Write(_),
+                    started,
+                    progress: Progress::Written(Some(_)),
+                }),
             ) => *started,
             _ => return false,
         };
@@ -247,7 +271,10 @@ impl World {
         let age = |time: &mut Duration| *time = (*time - STEP).max(NOW - OLD);
         for state in world.states.iter_mut().flatten() {
             match state {
-                State::Following(Following { observed: Some((_, since)), .. }) => age(since),
+                State::Following(Following {
+                    observed: Some((_, since)),
+                    ..
+                }) => age(since),
                 State::Following(_) => {}
                 State::Leading(leading) => age(&mut leading.renewed),
             }
@@ -271,8 +298,11 @@ impl World {
         }
         self.next_version = versions.len() as u64;
         let epochs: BTreeSet<Epoch> = self.epochs().into_iter().map(|epoch| *epoch).collect();
-        let ranks: BTreeMap<Epoch, u64> =
-            epochs.into_iter().filter(|epoch| epoch.0 > 0).zip(1_u64..).collect();
+        let ranks: BTreeMap<Epoch, u64> = epochs
+            .into_iter()
+            .filter(|epoch| epoch.0 > 0)
+            .zip(1_u64..)
+            .collect();
         for epoch in self.epochs() {
             *epoch = Epoch(ranks.get(epoch).copied().unwrap_or(0));
         }
@@ -285,13 +315,20 @@ impl World {
 
     fn sights(&mut self) -> Vec<&mut Seen> {
         let observed = self.states.iter_mut().flatten().filter_map(|state| match state {
-            State::Following(Following { observed: Some((seen, _)), .. }) => Some(seen),
+            State::Following(Following {
+                observed: Some((seen, _)),
+                ..
+            }) => Some(seen),
             _ => None,
         });
-        let found = self.pending.iter_mut().flatten().filter_map(|pending| match &mut pending.progress {
-            Progress::Found(Some(seen)) => Some(seen),
-            _ => None,
-        });
+        let found = self
+            .pending
+            .iter_mut()
+            .flatten()
+            .filter_map(|pending| match &mut pending.progress {
+                Progress::Found(Some(seen)) => Some(seen),
+                _ => None,
+            });
         self.lease.iter_mut().chain(observed).chain(found).collect()
     }
 
@@ -301,16 +338,28 @@ impl World {
 
     /// All versions, the Lease's own first.
     fn versions(&mut self) -> Vec<&mut String> {
-        let Self { lease, states, pending, orphans, .. } = self;
+        let Self {
+            lease,
+            states,
+            pending,
+            orphans,
+            ..
+        } = self;
         let mut all: Vec<&mut String> = lease.iter_mut().map(|seen| &mut seen.version).collect();
         for state in states.iter_mut().flatten() {
             match state {
-                State::Following(Following { observed: Some((seen, _)), .. }) => all.push(&mut seen.version),
+                State::Following(Following {
+                    observed: Some((seen, _)),
+                    ..
+                }) => all.push(&mut seen.version),
                 State::Following(_) => {}
                 State::Leading(leading) => all.push(&mut leading.version),
             }
         }
-        for Pending { request, progress, .. } in pending.iter_mut().flatten() {
+        for Pending {
+            request, progress, ..
+        } in pending.iter_mut().flatten()
+        {
             if let Request::Write(write) = request {
                 all.extend(&mut write.precondition);
             }
@@ -320,24 +369,43 @@ impl World {
                 Progress::Written(Some(version)) => all.push(version),
             }
         }
-        all.extend(orphans.iter_mut().filter_map(|(write, _)| write.precondition.as_mut()));
+        all.extend(
+            orphans
+                .iter_mut()
+                .filter_map(|(write, _)| write.precondition.as_mut()),
+        );
         all
     }
 
     fn epochs(&mut self) -> Vec<&mut Epoch> {
-        let Self { lease, states, pending, orphans, highest, .. } = self;
+        let Self {
+            lease,
+            states,
+            pending,
+            orphans,
+            highest,
+            ..
+        } = self;
         let mut all: Vec<&mut Epoch> = vec![highest];
         all.extend(lease.iter_mut().map(|seen| &mut seen.record.epoch));
         for state in states.iter_mut().flatten() {
             match state {
                 State::Following(following) => {
                     all.push(&mut following.highest);
-                    all.extend(following.observed.iter_mut().map(|(seen, _)| &mut seen.record.epoch));
+                    all.extend(
+                        following
+                            .observed
+                            .iter_mut()
+                            .map(|(seen, _)| &mut seen.record.epoch),
+                    );
                 }
                 State::Leading(leading) => all.push(&mut leading.epoch),
             }
         }
-        for Pending { request, progress, .. } in pending.iter_mut().flatten() {
+        for Pending {
+            request, progress, ..
+        } in pending.iter_mut().flatten()
+        {
             if let Request::Write(write) = request {
                 all.push(&mut write.record.epoch);
             }
@@ -384,7 +452,10 @@ fn two_electors_never_act_at_once_whatever_is_lost_or_stopped() {
 fn a_deleted_lease_makes_no_second_leader_among_those_that_saw_its_holder() {
     let mut world = World::new();
     let record = elector(0).record(Epoch(1), 0);
-    let seen = Seen { version: "v0".into(), record };
+    let seen = Seen {
+        version: "v0".into(),
+        record,
+    };
     let leading = Leading {
         epoch: Epoch(1),
         has_predecessor: false,
@@ -396,16 +467,30 @@ fn a_deleted_lease_makes_no_second_leader_among_those_that_saw_its_holder() {
     world.highest = Epoch(1);
     world.states = [
         Some(State::Leading(leading)),
-        Some(State::Following(Following { observed: Some((seen, NOW)), highest: Epoch(1) })),
+        Some(State::Following(Following {
+            observed: Some((seen, NOW)),
+            highest: Epoch(1),
+        })),
     ];
     world.deletions = 2;
-    let (_, led) = explore(world, Rules { restarts: false, clock: true, ..Rules::default() }).expect("no violation");
+    let (_, led) = explore(
+        world,
+        Rules {
+            restarts: false,
+            clock: true,
+            ..Rules::default()
+        },
+    )
+    .expect("no violation");
     assert!(led > 100, "the model does something");
 }
 
 #[test]
 fn the_model_sees_what_goes_wrong_when_requests_take_too_long() {
-    let slow = Rules { request: STEP * 3, ..Rules::default() };
+    let slow = Rules {
+        request: STEP * 3,
+        ..Rules::default()
+    };
     let violation = explore(World::new(), slow).expect_err("a late request of a deposed leader");
     assert!(violation.contains("may act"), "{violation}");
 }

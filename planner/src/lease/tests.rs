@@ -7,7 +7,11 @@ const fn s(seconds: u64) -> Duration {
 }
 
 fn elector(name: &str) -> Elector {
-    Elector { name: name.into(), address: format!("{name}:9877"), timing: Timing::default() }
+    Elector {
+        name: name.into(),
+        address: format!("{name}:9877"),
+        timing: Timing::default(),
+    }
 }
 
 fn record(holder: &str, epoch: u64) -> Record {
@@ -21,7 +25,10 @@ fn record(holder: &str, epoch: u64) -> Record {
 }
 
 fn seen(version: &str, holder: &str, epoch: u64) -> Option<Seen> {
-    Some(Seen { version: version.into(), record: record(holder, epoch) })
+    Some(Seen {
+        version: version.into(),
+        record: record(holder, epoch),
+    })
 }
 
 /// Reads these answers one after the other and gives back the last step.
@@ -49,7 +56,9 @@ fn taken(next: &Next) -> Option<(Option<&str>, u64, bool, i32)> {
 /// Leads since 100 s by version "5" with epoch 70.
 fn leading() -> State {
     let (state, next) = follow(&[(99, seen("4", "", 69))], 5);
-    let Next::Write(write) = next else { panic!("{next:?}") };
+    let Next::Write(write) = next else {
+        panic!("{next:?}")
+    };
     let (state, next) = elector("me").wrote(state, &write, Outcome::Done("5".into()), s(100), s(101));
     assert_eq!(next, Next::Wait);
     state
@@ -60,9 +69,19 @@ fn a_free_lease_is_taken_at_once_and_a_held_one_when_its_record_stood_still() {
     let none: &[(u64, Option<Seen>)] = &[(0, None)];
     for (name, reads, wall, expected) in [
         ("there is no lease", none, 1_000, Some((None, 1_000, false, 0))),
-        ("released", &[(0, seen("4", "", 69))], 5, Some((Some("4"), 70, true, 4))),
+        (
+            "released",
+            &[(0, seen("4", "", 69))],
+            5,
+            Some((Some("4"), 70, true, 4)),
+        ),
         ("held", &[(0, seen("4", "other", 69))], 5, None),
-        ("held, first seen 14 s ago", &[(0, seen("4", "other", 69)), (14, seen("4", "other", 69))], 5, None),
+        (
+            "held, first seen 14 s ago",
+            &[(0, seen("4", "other", 69)), (14, seen("4", "other", 69))],
+            5,
+            None,
+        ),
         (
             "held, stood still for 15 s",
             &[(0, seen("4", "other", 69)), (15, seen("4", "other", 69))],
@@ -71,27 +90,57 @@ fn a_free_lease_is_taken_at_once_and_a_held_one_when_its_record_stood_still() {
         ),
         (
             "renewed meanwhile",
-            &[(0, seen("4", "other", 69)), (10, seen("5", "other", 69)), (20, seen("5", "other", 69))],
+            &[
+                (0, seen("4", "other", 69)),
+                (10, seen("5", "other", 69)),
+                (20, seen("5", "other", 69)),
+            ],
             5,
             None,
         ),
-        ("ours, by a write whose answer was lost", &[(0, seen("4", "me", 69))], 5, Some((Some("4"), 70, true, 4))),
-        ("the clock is ahead of the epoch", &[(0, seen("4", "", 69))], 900, Some((Some("4"), 900, true, 4))),
-        ("deleted under its holder", &[(0, seen("4", "other", 69)), (3, None)], 5, None),
+        (
+            "ours, by a write whose answer was lost",
+            &[(0, seen("4", "me", 69))],
+            5,
+            Some((Some("4"), 70, true, 4)),
+        ),
+        (
+            "the clock is ahead of the epoch",
+            &[(0, seen("4", "", 69))],
+            900,
+            Some((Some("4"), 900, true, 4)),
+        ),
+        (
+            "deleted under its holder",
+            &[(0, seen("4", "other", 69)), (3, None)],
+            5,
+            None,
+        ),
         (
             "deleted, and its holder had time to notice",
             &[(0, seen("4", "other", 69)), (3, None), (15, None)],
             5,
             Some((None, 70, true, 0)),
         ),
-        ("deleted after a release", &[(0, seen("4", "", 69)), (3, None)], 5, Some((None, 70, true, 0))),
+        (
+            "deleted after a release",
+            &[(0, seen("4", "", 69)), (3, None)],
+            5,
+            Some((None, 70, true, 0)),
+        ),
         (
             "restored from a backup with a lower epoch",
             &[(0, seen("4", "other", 69)), (3, seen("2", "", 12))],
             5,
             Some((Some("2"), 70, true, 4)),
         ),
-    ] as [(&str, &[(u64, Option<Seen>)], u64, Option<(Option<&str>, u64, bool, i32)>); 12]
+    ]
+        as [(
+            &str,
+            &[(u64, Option<Seen>)],
+            u64,
+            Option<(Option<&str>, u64, bool, i32)>,
+        ); 12]
     {
         let (_, next) = follow(reads, wall);
         assert_eq!(taken(&next), expected, "{name}: {next:?}");
@@ -100,7 +149,13 @@ fn a_free_lease_is_taken_at_once_and_a_held_one_when_its_record_stood_still() {
 
 #[test]
 fn a_record_without_a_duration_counts_as_long_as_ours() {
-    let bare = Some(Seen { version: "1".into(), record: Record { duration: Duration::ZERO, ..record("x", 1) } });
+    let bare = Some(Seen {
+        version: "1".into(),
+        record: Record {
+            duration: Duration::ZERO,
+            ..record("x", 1)
+        },
+    });
     assert_eq!(follow(&[(0, bare.clone()), (14, bare.clone())], 5).1, Next::Wait);
     assert!(taken(&follow(&[(0, bare.clone()), (15, bare)], 5).1).is_some());
 }
@@ -109,7 +164,10 @@ fn a_record_without_a_duration_counts_as_long_as_ours() {
 fn a_follower_knows_the_leader_until_its_record_expires() {
     let (state, _) = follow(&[(0, seen("4", "other", 69))], 5);
     let me = elector("me");
-    assert_eq!(me.leader(&state, s(14)).map(|record| record.address.as_str()), Some("other:9877"));
+    assert_eq!(
+        me.leader(&state, s(14)).map(|record| record.address.as_str()),
+        Some("other:9877")
+    );
     assert_eq!(me.leader(&state, s(15)), None);
     assert_eq!(me.leader(&follow(&[(0, seen("4", "", 69))], 5).0, s(1)), None);
     assert_eq!(me.leader(&State::new(), s(1)), None);
@@ -118,21 +176,38 @@ fn a_follower_knows_the_leader_until_its_record_expires() {
 #[test]
 fn a_leader_renews_by_the_version_it_wrote_and_counts_from_when_it_sent() {
     let me = elector("me");
-    let Next::Write(write) = me.tick(&leading(), s(102)) else { panic!("a renewal") };
-    assert_eq!((write.precondition.as_deref(), write.purpose), (Some("5"), Purpose::Renew));
-    assert_eq!((write.record.epoch, write.record.holder.as_str()), (Epoch(70), "me"));
+    let Next::Write(write) = me.tick(&leading(), s(102)) else {
+        panic!("a renewal")
+    };
+    assert_eq!(
+        (write.precondition.as_deref(), write.purpose),
+        (Some("5"), Purpose::Renew)
+    );
+    assert_eq!(
+        (write.record.epoch, write.record.holder.as_str()),
+        (Epoch(70), "me")
+    );
     let (state, next) = me.wrote(leading(), &write, Outcome::Done("6".into()), s(102), s(105));
     assert_eq!(next, Next::Wait);
-    let State::Leading(held) = &state else { panic!("{state:?}") };
+    let State::Leading(held) = &state else {
+        panic!("{state:?}")
+    };
     assert_eq!(held.deadline(&me.timing), s(112));
-    assert!(matches!(me.tick(&state, s(111)), Next::Write(write) if write.precondition.as_deref() == Some("6")));
-    assert_eq!(me.tick(&state, s(112)), Next::Lose(Loss::Deadline { deadline: s(10) }));
+    assert!(
+        matches!(me.tick(&state, s(111)), Next::Write(write) if write.precondition.as_deref() == Some("6"))
+    );
+    assert_eq!(
+        me.tick(&state, s(112)),
+        Next::Lose(Loss::Deadline { deadline: s(10) })
+    );
 }
 
 #[test]
 fn outcomes_of_renewals() {
     let me = elector("me");
-    let Next::Write(write) = me.tick(&leading(), s(102)) else { panic!("a renewal") };
+    let Next::Write(write) = me.tick(&leading(), s(102)) else {
+        panic!("a renewal")
+    };
     let late = Next::Lose(Loss::Deadline { deadline: s(10) });
     for (outcome, started, now, expected) in [
         (Outcome::Unknown, 102, 106, Next::Wait),
@@ -151,7 +226,12 @@ fn after_a_conflict_the_lease_says_whether_we_still_lead() {
     let me = elector("me");
     for (found, expected) in [
         (None, Some(Loss::Gone)),
-        (seen("9", "other", 71), Some(Loss::Taken { holder: "other".into() })),
+        (
+            seen("9", "other", 71),
+            Some(Loss::Taken {
+                holder: "other".into(),
+            }),
+        ),
         (seen("9", "", 70), Some(Loss::Altered)),
         (seen("9", "me", 12), Some(Loss::Altered)),
         (seen("9", "me", 70), None),
@@ -173,7 +253,9 @@ fn after_a_conflict_the_lease_says_whether_we_still_lead() {
 fn taking_fails_quietly() {
     let me = elector("me");
     let (state, next) = follow(&[(0, seen("4", "", 69))], 5);
-    let Next::Write(write) = next else { panic!("a take-over") };
+    let Next::Write(write) = next else {
+        panic!("a take-over")
+    };
     for outcome in [Outcome::Conflict, Outcome::Unknown] {
         let (after, next) = me.wrote(state.clone(), &write, outcome, s(1), s(2));
         assert_eq!((after, next), (state.clone(), Next::Wait));
@@ -187,7 +269,10 @@ fn taking_fails_quietly() {
 fn a_release_empties_the_holder_and_keeps_the_epoch() {
     let me = elector("me");
     let write = me.release(&leading()).expect("leads");
-    assert_eq!((write.precondition.as_deref(), write.purpose), (Some("5"), Purpose::Release));
+    assert_eq!(
+        (write.precondition.as_deref(), write.purpose),
+        (Some("5"), Purpose::Release)
+    );
     assert_eq!(
         write.record,
         Record {

@@ -50,7 +50,11 @@ impl Timing {
     /// # Errors
     /// See [`TimingError`].
     pub fn validate(&self) -> Result<(), TimingError> {
-        let Self { lease_duration: lease, renew_deadline: renew, retry_period: retry } = *self;
+        let Self {
+            lease_duration: lease,
+            renew_deadline: renew,
+            retry_period: retry,
+        } = *self;
         if retry.is_zero() {
             return Err(TimingError::RetryZero);
         }
