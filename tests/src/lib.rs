@@ -19,8 +19,14 @@
     reason = "test support: a broken test bed ends the test, loudly"
 )]
 
+pub mod audit;
+pub mod bed;
 pub mod cluster;
 pub mod cmd;
+mod container;
+pub mod disk;
+#[cfg(feature = "cluster")]
+pub mod events;
 pub mod net;
 pub mod process;
 #[cfg(feature = "cluster")]

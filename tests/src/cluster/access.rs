@@ -11,7 +11,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
 use super::layout::{PRIVATE, netns_file, node_ip, node_name};
-use super::{Cluster, config, nodes, pki, up};
+use super::{Cluster, config, network, nodes, pki, up};
 use crate::cmd;
 use crate::registry::Registry;
 
@@ -91,6 +91,11 @@ impl Cluster {
     /// The address by which the registry and the API server know a node.
     pub fn node_ip(&self, node: &str) -> Result<String> {
         Ok(node_ip(self.node_number(node)?))
+    }
+
+    /// The control plane's end of a node's link.
+    pub(crate) fn link_of(&self, node: &str) -> Result<String> {
+        Ok(network::link_of(self.node_number(node)?))
     }
 
     /// Which node has an address, if any.

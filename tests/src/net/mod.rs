@@ -1,6 +1,9 @@
 //! Networks of a cluster: entering its namespaces, carrying bytes into them, breaking its links.
 
 pub mod forward;
+mod link;
 mod namespace;
+mod proxy;
 
 pub use namespace::{in_namespace, spawn_in_namespace};
+pub use proxy::{Direction, TcpProxy};
