@@ -11,7 +11,12 @@
 )]
 
 mod cluster;
+mod codegen;
+mod demo;
+mod deploy;
+mod images;
 mod internal;
+mod repo;
 mod setup;
 
 use std::process::ExitCode;
@@ -34,6 +39,14 @@ enum Command {
     /// Bring the test cluster up, look at it, enter it, take it down.
     #[command(subcommand)]
     Cluster(cluster::Command),
+    /// Build the product's images from local binaries and push them to a cluster's registry.
+    Images(images::Args),
+    /// Install the chart into a cluster, with images of this tree, and wait until it is ready.
+    Deploy(deploy::Args),
+    /// See it work: cluster, install, pulls with live progress, proof, and where to look next.
+    Demo(demo::Args),
+    /// Make the files that are made from code: gRPC bindings, CRDs, reference pages.
+    Codegen(codegen::Args),
     /// The small servers of a cluster, which run from a copy of this program.
     #[command(subcommand, hide = true)]
     Internal(internal::Command),
@@ -54,6 +67,10 @@ fn run(command: Command) -> Result<()> {
     match command {
         Command::Setup(args) => setup::run(args),
         Command::Cluster(command) => cluster::run(command),
+        Command::Images(args) => images::run(&args),
+        Command::Deploy(args) => deploy::run(&args),
+        Command::Demo(args) => demo::run(args),
+        Command::Codegen(args) => codegen::run(args),
         Command::Internal(command) => internal::run(command),
     }
 }

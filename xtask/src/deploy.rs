@@ -1,0 +1,120 @@
+//! `cargo xtask deploy`: the chart in the test cluster, with images of this tree.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use kruise_api::names::DEFAULT_NAMESPACE;
+use kruise_tests::cluster::{Cluster, REGISTRY};
+use kruise_tests::cmd;
+
+use crate::images;
+use crate::repo::{build, root};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The cluster to install into.
+    #[arg(long, default_value = "kruise")]
+    name: String,
+    /// A value of the chart, for example manager.replicas=1; may be given several times.
+    #[arg(long = "set", value_name = "NAME=VALUE")]
+    set: Vec<String>,
+}
+
+/// Tests wait for dead nodes, and the cluster is as old as its nodes.
+const VALUES: [&str; 2] = [
+    "manager.agentContactLease=30s",
+    "manager.nodeImageCreationDelay=0s",
+];
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    install_with(&args.name, &args.set)?;
+    let cluster = Cluster::attach(&args.name)?;
+    print!(
+        "{}",
+        cluster.kubectl(&["get", "pods", "-n", DEFAULT_NAMESPACE, "-o", "wide"])?
+    );
+    Ok(())
+}
+
+/// Installs or upgrades, and waits until every pod is ready.
+pub(crate) fn install(name: &str) -> Result<()> {
+    install_with(name, &[])
+}
+
+fn install_with(name: &str, set: &[String]) -> Result<()> {
+    let cluster = Cluster::attach(name)?;
+    let images = images::push(&cluster)?;
+    kruisectl(&cluster)?;
+    let mut helm = cluster.tool("helm");
+    helm.args(["upgrade", "--install", "kruise"])
+        .arg(root().join("deploy/chart"));
+    helm.args(["--namespace", DEFAULT_NAMESPACE, "--create-namespace"]);
+    helm.args([
+        "--wait",
+        "--timeout",
+        "180s",
+        "--set",
+        &format!("image.registry={REGISTRY}"),
+    ]);
+    for value in VALUES {
+        helm.args(["--set", value]);
+    }
+    for image in &images {
+        // As text, because a hash may look like a number.
+        helm.args([
+            "--set-string",
+            &format!("{0}.image.tag={1}", image.part, image.tag),
+        ]);
+    }
+    for value in set {
+        helm.args(["--set", value]);
+    }
+    eprintln!("installing the chart into cluster {name:?} ...");
+    cmd::run(&mut helm).with_context(|| format!("the chart is not up\n{}", why_not(&cluster)))?;
+    Ok(())
+}
+
+/// Puts `kruisectl` beside the cluster's other tools and answers where.
+pub(crate) fn kruisectl(cluster: &Cluster) -> Result<PathBuf> {
+    let program = build(&["kruisectl"])?.join("kruisectl");
+    let link = cluster.layout().bin().join("kruisectl");
+    if !link.exists() {
+        // A link to nothing counts as not there, but is in the way.
+        let _ = std::fs::remove_file(&link);
+        symlink(&program, &link).with_context(|| format!("cannot link {}", link.display()))?;
+    }
+    Ok(link)
+}
+
+/// What one would look at first.
+fn why_not(cluster: &Cluster) -> String {
+    let look = |words: &[&str]| {
+        cluster
+            .kubectl(words)
+            .unwrap_or_else(|error| format!("{error:#}\n"))
+    };
+    let namespace = ["-n", DEFAULT_NAMESPACE];
+    let mut text = look(&["get", "pods", namespace[0], namespace[1], "-o", "wide"]);
+    text += &look(&[
+        "get",
+        "events",
+        namespace[0],
+        namespace[1],
+        "--field-selector",
+        "type=Warning",
+    ]);
+    for part in ["controller-manager", "daemon"] {
+        text += &look(&[
+            "logs",
+            namespace[0],
+            namespace[1],
+            "-l",
+            &format!("control-plane={part}"),
+            "--tail",
+            "10",
+            "--prefix",
+        ]);
+    }
+    text
+}

@@ -1,0 +1,48 @@
+//! Where the repository is, and how cargo is called in it.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use kruise_tests::cmd;
+
+/// The repository.
+pub(crate) fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .map_or_else(PathBuf::new, Path::to_path_buf)
+}
+
+/// The cargo that runs us, in the repository.
+pub(crate) fn cargo() -> Command {
+    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    command.current_dir(root());
+    command
+}
+
+/// Builds packages for this machine, unoptimised, and answers the folder of their programs.
+pub(crate) fn build(packages: &[&str]) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--quiet"]);
+    for package in packages {
+        build.args(["--package", package]);
+    }
+    cmd::show(&mut build)?;
+    Ok(target()?.join("debug"))
+}
+
+/// Cargo's folder for builds. We run from it, whatever the user set it to.
+pub(crate) fn target() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os("CARGO_TARGET_DIR") {
+        return Ok(root().join(folder));
+    }
+    Ok(root().join("target"))
+}
+
+/// The name of this machine's target, such as `x86_64-unknown-linux-gnu`.
+pub(crate) fn host() -> Result<String> {
+    let rustc = std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into());
+    let version = cmd::run(Command::new(rustc).arg("-vV").current_dir(root()))?;
+    let host = version.lines().find_map(|line| line.strip_prefix("host: "));
+    Ok(host.context("rustc does not say what it builds for")?.to_owned())
+}
