@@ -18,6 +18,7 @@ mod images;
 mod internal;
 mod repo;
 mod setup;
+mod test;
 
 use std::process::ExitCode;
 
@@ -45,6 +46,8 @@ enum Command {
     Deploy(deploy::Args),
     /// See it work: cluster, install, pulls with live progress, proof, and where to look next.
     Demo(demo::Args),
+    /// Check everything, or one level: what a change must pass before it lands.
+    Test(test::Args),
     /// Make the files that are made from code: gRPC bindings, CRDs, reference pages.
     Codegen(codegen::Args),
     /// The small servers of a cluster, which run from a copy of this program.
@@ -70,6 +73,7 @@ fn run(command: Command) -> Result<()> {
         Command::Images(args) => images::run(&args),
         Command::Deploy(args) => deploy::run(&args),
         Command::Demo(args) => demo::run(args),
+        Command::Test(args) => test::run(&args),
         Command::Codegen(args) => codegen::run(args),
         Command::Internal(command) => internal::run(command),
     }

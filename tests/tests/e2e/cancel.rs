@@ -11,28 +11,54 @@ use serde_json::json;
 #[tokio::test]
 async fn deleting_the_job_cancels_running_pulls() -> Result<()> {
     let product = Product::attach("cancel").await?;
-    product.cluster.registry().push(&ImageSpec::random("cancel/big", "1", 2, 32 << 20)).await?;
+    product
+        .cluster
+        .registry()
+        .push(&ImageSpec::random("cancel/big", "1", 2, 32 << 20))
+        .await?;
     let front = Front::start(&product.cluster).await?;
     front.limit_each(1 << 20);
     let image = format!("{}/cancel/big:1", front.host());
     let job = Job::create(&product, "big", &image, json!({"parallelism": 3})).await?;
     wait_for("pulls on three nodes", Duration::from_secs(30), async || {
-        let open = front.log().iter().filter(|access| access.is_blob() && access.ended.is_none()).count();
-        if open >= 3 { Ok(Seen::Done(())) } else { not_yet(format!("{open} downloads")) }
+        let open = front
+            .log()
+            .iter()
+            .filter(|access| access.is_blob() && access.ended.is_none())
+            .count();
+        if open >= 3 {
+            Ok(Seen::Done(()))
+        } else {
+            not_yet(format!("{open} downloads"))
+        }
     })
     .await?;
     job.delete().await?;
     job.gone(Duration::from_secs(10)).await?;
     wait_for("all downloads to end", Duration::from_secs(10), async || {
         let open = front.log().iter().filter(|access| access.ended.is_none()).count();
-        if open == 0 { Ok(Seen::Done(())) } else { not_yet(format!("{open} downloads")) }
+        if open == 0 {
+            Ok(Seen::Done(()))
+        } else {
+            not_yet(format!("{open} downloads"))
+        }
     })
     .await?;
     for node in product.cluster.nodes() {
-        wait_for(&format!("{node} to forget the bytes"), Duration::from_secs(20), async || {
-            let active = product.cluster.node_exec(&node, &["ctr", "-n", "k8s.io", "leases", "ls"])?;
-            if active.contains("kruise") { not_yet(active) } else { Ok(Seen::Done(())) }
-        })
+        wait_for(
+            &format!("{node} to forget the bytes"),
+            Duration::from_secs(20),
+            async || {
+                let active = product
+                    .cluster
+                    .node_exec(&node, &["ctr", "-n", "k8s.io", "leases", "ls"])?;
+                if active.contains("kruise") {
+                    not_yet(active)
+                } else {
+                    Ok(Seen::Done(()))
+                }
+            },
+        )
         .await?;
     }
     product.leave().await

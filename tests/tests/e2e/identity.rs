@@ -12,13 +12,21 @@ use tonic::{Code, Request, Status};
 
 /// Tries to attach as the agent of `node`, and answers how that ends.
 async fn attach(channel: Channel, token: Option<&str>, node: &str) -> Result<Status> {
-    let hello = Hello { node_name: node.to_owned(), agent_version: "test".into(), ..Hello::default() };
-    let hello = AttachRequest { message: Some(attach_request::Message::Hello(hello)) };
+    let hello = Hello {
+        node_name: node.to_owned(),
+        agent_version: "test".into(),
+        ..Hello::default()
+    };
+    let hello = AttachRequest {
+        message: Some(attach_request::Message::Hello(hello)),
+    };
     let (sender, receiver) = tokio::sync::mpsc::channel(1);
     sender.send(hello).await?;
     let mut request = Request::new(tokio_stream_of(receiver));
     if let Some(token) = token {
-        request.metadata_mut().insert("authorization", format!("Bearer {token}").parse()?);
+        request
+            .metadata_mut()
+            .insert("authorization", format!("Bearer {token}").parse()?);
     }
     let mut client = DispatchServiceClient::new(channel);
     let answer = tokio::time::timeout(Duration::from_secs(20), client.attach(request)).await?;
@@ -41,21 +49,43 @@ async fn agent_token(product: &Product, node: &str, audience: &str) -> Result<St
     let pod = product.daemon_pod(node).await?.metadata;
     let (name, uid) = (pod.name.context("name")?, pod.uid.context("uid")?);
     let arguments = [
-        "create", "token", "kruise-daemon", "-n", NAMESPACE, "--audience", audience,
-        "--bound-object-kind", "Pod", "--bound-object-name", &name, "--bound-object-uid", &uid,
+        "create",
+        "token",
+        "kruise-daemon",
+        "-n",
+        NAMESPACE,
+        "--audience",
+        audience,
+        "--bound-object-kind",
+        "Pod",
+        "--bound-object-name",
+        &name,
+        "--bound-object-uid",
+        &uid,
     ];
     Ok(product.cluster.kubectl(&arguments)?.trim().to_owned())
 }
 
 fn unbound_token(product: &Product, account: &str, audience: &str) -> Result<String> {
-    let arguments = ["create", "token", account, "-n", NAMESPACE, "--audience", audience];
+    let arguments = [
+        "create",
+        "token",
+        account,
+        "-n",
+        NAMESPACE,
+        "--audience",
+        audience,
+    ];
     Ok(product.cluster.kubectl(&arguments)?.trim().to_owned())
 }
 
 /// The same claims under a signature that nobody made.
 fn with_another_signature(token: &str) -> String {
     let (claims, signature) = token.rsplit_once('.').unwrap_or((token, ""));
-    let forged: String = signature.chars().map(|c| if c == 'A' { 'B' } else { 'A' }).collect();
+    let forged: String = signature
+        .chars()
+        .map(|c| if c == 'A' { 'B' } else { 'A' })
+        .collect();
     format!("{claims}.{forged}")
 }
 
@@ -72,11 +102,41 @@ async fn strangers_are_refused_and_logged() -> Result<()> {
     let forged = with_another_signature(&of_node1);
     let cases: [(&str, Option<&str>, &str, Code, &str); 6] = [
         ("no token", None, "node1", Code::Unauthenticated, "TOKEN_MISSING"),
-        ("garbage", Some("garbage"), "node1", Code::Unauthenticated, "TOKEN_INVALID"),
-        ("forged signature", Some(&forged), "node1", Code::Unauthenticated, "TOKEN_INVALID"),
-        ("other audience", Some(&other_audience), "node1", Code::Unauthenticated, "TOKEN_INVALID"),
-        ("other account", Some(&other_account), "node1", Code::PermissionDenied, "NOT_AN_AGENT"),
-        ("another node's token", Some(&of_node1), "node2", Code::PermissionDenied, "NODE_MISMATCH"),
+        (
+            "garbage",
+            Some("garbage"),
+            "node1",
+            Code::Unauthenticated,
+            "TOKEN_INVALID",
+        ),
+        (
+            "forged signature",
+            Some(&forged),
+            "node1",
+            Code::Unauthenticated,
+            "TOKEN_INVALID",
+        ),
+        (
+            "other audience",
+            Some(&other_audience),
+            "node1",
+            Code::Unauthenticated,
+            "TOKEN_INVALID",
+        ),
+        (
+            "other account",
+            Some(&other_account),
+            "node1",
+            Code::PermissionDenied,
+            "NOT_AN_AGENT",
+        ),
+        (
+            "another node's token",
+            Some(&of_node1),
+            "node2",
+            Code::PermissionDenied,
+            "NODE_MISMATCH",
+        ),
     ];
     for (what, token, node, code, reason) in cases {
         let status = attach(channel.clone(), token, node).await?;
@@ -84,12 +144,20 @@ async fn strangers_are_refused_and_logged() -> Result<()> {
         let log = format!("a refusal with {reason} in the leader's log");
         wait_for(&log, Duration::from_secs(10), async || {
             let text = product.logs(&leader.pod)?;
-            if text.contains(reason) { Ok(Seen::Done(())) } else { not_yet("not there") }
+            if text.contains(reason) {
+                Ok(Seen::Done(()))
+            } else {
+                not_yet("not there")
+            }
         })
         .await?;
     }
     let status = attach(channel.clone(), Some(&unbound), "node1").await?;
-    assert_eq!(status.code(), Code::PermissionDenied, "a token that is bound to no pod: {status:?}");
+    assert_eq!(
+        status.code(),
+        Code::PermissionDenied,
+        "a token that is bound to no pod: {status:?}"
+    );
     let log = product.logs(&leader.pod)?;
     for secret in [&of_node1, &other_audience, &other_account, &unbound] {
         assert!(!log.contains(secret.as_str()), "a token is in the log");

@@ -1,5 +1,10 @@
 //! End to end on a real cluster, side by side: each test in a namespace of its own, none of them disturbing the others.
-#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests measure real time, tell figures, and end where a promise is broken"
+)]
 
 mod bad_input;
 mod budget;

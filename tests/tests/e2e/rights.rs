@@ -9,10 +9,17 @@ use serde_json::json;
 /// What `kubectl auth can-i --list` says, without blanks that depend on the widths of columns.
 fn rights(product: &Product, namespace: &str, account: &str) -> Result<Vec<String>> {
     let who = format!("--as=system:serviceaccount:{namespace}:{account}");
-    let groups = ["--as-group=system:serviceaccounts", "--as-group=system:authenticated"];
-    let listed = product.cluster.kubectl(&["auth", "can-i", "--list", &who, groups[0], groups[1], "-n", namespace])?;
-    let mut lines: Vec<String> =
-        listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
+    let groups = [
+        "--as-group=system:serviceaccounts",
+        "--as-group=system:authenticated",
+    ];
+    let listed = product.cluster.kubectl(&[
+        "auth", "can-i", "--list", &who, groups[0], groups[1], "-n", namespace,
+    ])?;
+    let mut lines: Vec<String> = listed
+        .lines()
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
     lines.sort_unstable();
     Ok(lines)
 }
@@ -48,7 +55,9 @@ async fn the_manager_can_neither_list_nor_watch_secrets() -> Result<()> {
     let product = Product::attach("rights").await?;
     let who = format!("--as=system:serviceaccount:{NAMESPACE}:kruise-manager");
     for verb in ["list", "watch", "create", "delete"] {
-        let answer = product.cluster.kubectl(&["auth", "can-i", verb, "secrets", "-A", &who]);
+        let answer = product
+            .cluster
+            .kubectl(&["auth", "can-i", verb, "secrets", "-A", &who]);
         assert!(answer.is_err(), "the manager may {verb} secrets");
     }
     product.leave().await

@@ -11,7 +11,11 @@ use crate::judge;
 
 async fn holds(parallelism: usize, name: &str) -> Result<()> {
     let product = Product::attach("window").await?;
-    let pushed = product.cluster.registry().push(&ImageSpec::random(name, "1", 3, 4 << 20)).await?;
+    let pushed = product
+        .cluster
+        .registry()
+        .push(&ImageSpec::random(name, "1", 3, 4 << 20))
+        .await?;
     let front = Front::start(&product.cluster).await?;
     front.limit_each(6 << 20);
     let image = format!("{}/{name}:1", front.host());
@@ -21,7 +25,11 @@ async fn holds(parallelism: usize, name: &str) -> Result<()> {
     let log = front.log();
     assert_eq!(judge::most_at_once(&log), parallelism, "{}", judge::told(&log));
     for node in product.cluster.nodes() {
-        assert_eq!(judge::bytes_of(&log, &node), pushed.size(), "{node} fetched each byte once");
+        assert_eq!(
+            judge::bytes_of(&log, &node),
+            pushed.size(),
+            "{node} fetched each byte once"
+        );
     }
     product.leave().await
 }

@@ -15,7 +15,11 @@ async fn a_killed_agent_goes_on_where_it_stopped() -> Result<()> {
     for round in 0..rounds(2, 20) {
         let product = Product::attach("agent-killed").await?;
         let name = format!("agent-killed/{round}");
-        let pushed = product.cluster.registry().push(&ImageSpec::random(&name, "1", 3, 8 << 20)).await?;
+        let pushed = product
+            .cluster
+            .registry()
+            .push(&ImageSpec::random(&name, "1", 3, 8 << 20))
+            .await?;
         let front = Front::start(&product.cluster).await?;
         front.limit_each(1 << 20);
         let image = format!("{}/{name}:1", front.host());
@@ -24,7 +28,11 @@ async fn a_killed_agent_goes_on_where_it_stopped() -> Result<()> {
         let half = pushed.size() / 2;
         wait_for("half of the bytes", Duration::from_secs(60), async || {
             let bytes = judge::bytes_of(&front.log(), "node2");
-            if bytes >= half { Ok(Seen::Done(())) } else { not_yet(format!("{bytes} of {half}")) }
+            if bytes >= half {
+                Ok(Seen::Done(()))
+            } else {
+                not_yet(format!("{bytes} of {half}"))
+            }
         })
         .await?;
         kill_daemon(&product, "node2").await?;
@@ -33,7 +41,11 @@ async fn a_killed_agent_goes_on_where_it_stopped() -> Result<()> {
         let fetched = judge::bytes_of(&front.log(), "node2");
         // What was on its way at the moment of the kill comes again; what had arrived does not.
         let again = fetched.saturating_sub(pushed.size());
-        assert!(again < pushed.size() / 4, "fetched {fetched} of {}: {again} again", pushed.size());
+        assert!(
+            again < pushed.size() / 4,
+            "fetched {fetched} of {}: {again} again",
+            pushed.size()
+        );
         product.leave().await?;
     }
     Ok(())

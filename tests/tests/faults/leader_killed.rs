@@ -16,23 +16,44 @@ async fn another_leads_within_twenty_seconds_and_nothing_is_lost_or_doubled() ->
     for round in 0..rounds(1, 5) {
         let product = Product::attach("leader-killed").await?;
         let name = format!("leader-killed/{round}");
-        let pushed = product.cluster.registry().push(&ImageSpec::random(&name, "1", 2, 12 << 20)).await?;
+        let pushed = product
+            .cluster
+            .registry()
+            .push(&ImageSpec::random(&name, "1", 2, 12 << 20))
+            .await?;
         let front = Front::start(&product.cluster).await?;
         front.limit_each(1 << 20);
         let image = format!("{}/{name}:1", front.host());
         let job = Job::create(&product, "failover", &image, json!({"parallelism": 1})).await?;
-        wait_for("the first pull to be on its way", Duration::from_secs(30), async || {
-            let log = front.log();
-            let bytes: u64 = product.cluster.nodes().iter().map(|node| judge::bytes_of(&log, node)).sum();
-            if bytes > 2 << 20 { Ok(Seen::Done(())) } else { not_yet(format!("{bytes} bytes")) }
-        })
+        wait_for(
+            "the first pull to be on its way",
+            Duration::from_secs(30),
+            async || {
+                let log = front.log();
+                let bytes: u64 = product
+                    .cluster
+                    .nodes()
+                    .iter()
+                    .map(|node| judge::bytes_of(&log, node))
+                    .sum();
+                if bytes > 2 << 20 {
+                    Ok(Seen::Done(()))
+                } else {
+                    not_yet(format!("{bytes} bytes"))
+                }
+            },
+        )
         .await?;
         let old = product.leader().await?;
         let killed = Instant::now();
         manager_process(&product, &old.pod).await?.signal(Signal::KILL)?;
         let new = wait_for("another leadership", Duration::from_secs(30), async || {
             let leader = product.leader().await?;
-            if leader.epoch > old.epoch { Ok(Seen::Done(leader)) } else { not_yet(format!("{leader:?}")) }
+            if leader.epoch > old.epoch {
+                Ok(Seen::Done(leader))
+            } else {
+                not_yet(format!("{leader:?}"))
+            }
         })
         .await?;
         let took = killed.elapsed();
@@ -45,7 +66,11 @@ async fn another_leads_within_twenty_seconds_and_nothing_is_lost_or_doubled() ->
         for node in product.cluster.nodes() {
             let fetched = judge::bytes_of(&log, &node);
             // A pull that the contact lease broke off goes on where it stopped, so only what was under way can come again.
-            assert!(fetched < pushed.size() + pushed.size() / 4, "{node} fetched {fetched} of {}", pushed.size());
+            assert!(
+                fetched < pushed.size() + pushed.size() / 4,
+                "{node} fetched {fetched} of {}",
+                pushed.size()
+            );
         }
         product.leave().await?;
     }

@@ -1,5 +1,10 @@
 //! Killed, paused and cut-off parts, on a real cluster, one after the other.
-#![allow(clippy::disallowed_methods, reason = "tests measure real time")]
+#![allow(
+    clippy::disallowed_methods,
+    clippy::panic,
+    clippy::print_stdout,
+    reason = "tests measure real time, tell figures, and end where a promise is broken"
+)]
 
 mod agent_killed;
 mod cut_off;
@@ -10,5 +15,9 @@ mod runtime_away;
 
 /// How often a fault is repeated: a few times normally, in full number in `cargo xtask test soak`.
 fn rounds(normal: usize, soak: usize) -> usize {
-    if std::env::var_os("KRUISE_SOAK").is_some() { soak } else { normal }
+    if std::env::var_os("KRUISE_SOAK").is_some() {
+        soak
+    } else {
+        normal
+    }
 }

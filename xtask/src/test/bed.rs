@@ -15,11 +15,18 @@ pub(crate) struct Bed {
 
 impl Bed {
     pub(crate) fn up(name: &'static str, keep: bool) -> Result<Self> {
-        let bed = Self { name, keep, is_up: true };
+        let bed = Self {
+            name,
+            keep,
+            is_up: true,
+        };
         if !(keep && Cluster::attach(name).is_ok()) {
             // A run that was killed may have left one behind.
             Cluster::down(name).context("cannot take the cluster of an earlier run down")?;
-            let options = Options { name: name.to_owned(), ..Options::default() };
+            let options = Options {
+                name: name.to_owned(),
+                ..Options::default()
+            };
             tokio::runtime::Runtime::new()?.block_on(Cluster::up(options))?;
         }
         deploy::install(name)?;
@@ -30,7 +37,10 @@ impl Bed {
     pub(crate) fn down(mut self) -> Result<()> {
         self.is_up = false;
         if self.keep {
-            println!("the cluster {} is still up; `cargo xtask cluster down --name {}` takes it down", self.name, self.name);
+            println!(
+                "the cluster {} is still up; `cargo xtask cluster down --name {}` takes it down",
+                self.name, self.name
+            );
             return Ok(());
         }
         Cluster::down(self.name).map(drop)
@@ -39,7 +49,10 @@ impl Bed {
 
 impl Drop for Bed {
     fn drop(&mut self) {
-        if self.is_up && !self.keep && let Err(error) = Cluster::down(self.name) {
+        if self.is_up
+            && !self.keep
+            && let Err(error) = Cluster::down(self.name)
+        {
             eprintln!("cannot take the cluster {} down: {error:#}", self.name);
         }
     }

@@ -22,7 +22,10 @@ impl AddAssign for Counts {
 
 /// Runs a command that prints what `cargo test` prints. All its tests run, whatever fails; one that does not even compile counts as one failure.
 pub(crate) fn run_tests(command: &mut Command) -> Result<Counts> {
-    let mut child = command.stdout(Stdio::piped()).spawn().context("cannot run cargo")?;
+    let mut child = command
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot run cargo")?;
     let mut counts = Counts::default();
     let output = child.stdout.take().context("the output was asked for")?;
     for line in BufReader::new(output).lines() {
@@ -45,7 +48,10 @@ fn summary(line: &str) -> Option<Counts> {
         let before = rest.split(word).next()?;
         before.split_whitespace().next_back()?.parse().ok()
     };
-    Some(Counts { passed: number(" passed")?, failed: number(" failed")? })
+    Some(Counts {
+        passed: number(" passed")?,
+        failed: number(" failed")?,
+    })
 }
 
 #[cfg(test)]
@@ -55,7 +61,13 @@ mod tests {
     #[test]
     fn closing_lines_are_read() {
         let line = "test result: FAILED. 23 passed; 1 failed; 0 ignored; 0 measured; 0 filtered out; finished in 0.58s";
-        assert_eq!(summary(line), Some(Counts { passed: 23, failed: 1 }));
+        assert_eq!(
+            summary(line),
+            Some(Counts {
+                passed: 23,
+                failed: 1
+            })
+        );
         assert_eq!(summary("running 3 tests"), None);
     }
 }

@@ -3,7 +3,6 @@
 mod bed;
 mod count;
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use clap::ValueEnum;
 use kruise_tests::cmd;
 use kruise_tests::tools::{self, Setup};
 
-use crate::codegen;
+use crate::{codegen, repo};
 use count::{Counts, run_tests};
 
 /// Clusters of the tests; taken down before and after.
@@ -37,6 +36,8 @@ enum Level {
     Lint,
     /// Tables, properties and in-process servers.
     Unit,
+    /// The cluster itself: whether what the other tests rely on is true.
+    Bed,
     /// On the real cluster, side by side.
     E2e,
     /// On the real cluster, one after the other: killed, paused and cut-off parts.
@@ -48,12 +49,12 @@ enum Level {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let levels = match args.level {
         Some(level) => vec![level],
-        None => vec![Level::Lint, Level::Unit, Level::E2e, Level::Faults],
+        None => vec![Level::Lint, Level::Unit, Level::Bed, Level::E2e, Level::Faults],
     };
     let began = Instant::now();
-    tools::install(Setup::default())?;
+    tools::install(Setup { containerd_2: false })?;
     let mut report = vec![("set-up", began.elapsed(), Counts::default())];
-    let on_cluster = |level: &Level| matches!(level, Level::E2e | Level::Faults | Level::Soak);
+    let on_cluster = |level: &Level| matches!(level, Level::Bed | Level::E2e | Level::Faults | Level::Soak);
     let bed = match levels.iter().any(on_cluster) {
         // Built before anything is tested, so that a cluster that cannot come up is told early.
         true => {
@@ -80,6 +81,7 @@ impl Level {
         match self {
             Self::Lint => "lint",
             Self::Unit => "unit",
+            Self::Bed => "bed",
             Self::E2e => "e2e",
             Self::Faults => "faults",
             Self::Soak => "soak",
@@ -90,6 +92,7 @@ impl Level {
         match self {
             Self::Lint => lint(),
             Self::Unit => run_tests(cargo(["test", "--workspace", "--exclude", "kruise-tests"]).args(filter)),
+            Self::Bed => run_tests(&mut on_bed("bed", 4, filter)),
             Self::E2e => run_tests(&mut on_bed("e2e", 4, filter)),
             Self::Faults => run_tests(&mut on_bed("faults", 1, filter)),
             Self::Soak => run_tests(on_bed("faults", 1, filter).env("KRUISE_SOAK", "1")),
@@ -99,8 +102,18 @@ impl Level {
 
 /// The tests of one file on the cluster, so many at once.
 fn on_bed(file: &str, at_once: usize, filter: Option<&str>) -> Command {
-    let mut command = cargo(["test", "--package", "kruise-tests", "--features", "cluster", "--test", file]);
-    command.args(filter).args(["--", "--test-threads", &at_once.to_string()]);
+    let mut command = cargo([
+        "test",
+        "--package",
+        "kruise-tests",
+        "--features",
+        "cluster",
+        "--test",
+        file,
+    ]);
+    command
+        .args(filter)
+        .args(["--", "--test-threads", &at_once.to_string()]);
     command.env("KRUISE_BED", CLUSTER);
     command
 }
@@ -108,28 +121,42 @@ fn on_bed(file: &str, at_once: usize, filter: Option<&str>) -> Command {
 fn lint() -> Result<Counts> {
     cmd::show(&mut cargo(["fmt", "--all", "--check"]))?;
     codegen::check()?;
-    cmd::show(&mut cargo(["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"]))?;
+    cmd::show(&mut cargo([
+        "clippy",
+        "--workspace",
+        "--all-targets",
+        "--all-features",
+        "--",
+        "-D",
+        "warnings",
+    ]))?;
     cmd::show(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
-    Ok(Counts { passed: 4, ..Counts::default() })
+    Ok(Counts {
+        passed: 4,
+        ..Counts::default()
+    })
 }
 
-/// Cargo in the repository, as the one that runs us.
-pub(crate) fn cargo<const N: usize>(args: [&str; N]) -> Command {
-    let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    command.args(args).current_dir(root());
+/// Cargo in the repository.
+fn cargo<const N: usize>(args: [&str; N]) -> Command {
+    let mut command = repo::cargo();
+    command.args(args);
     command
-}
-
-/// The repository.
-pub(crate) fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
 fn conclude(report: &[(&str, Duration, Counts)]) -> Result<()> {
     let mut all = Counts::default();
-    println!("\n{:<22}{:>10}{:>10}{:>10}", "level", "seconds", "passed", "failed");
+    println!(
+        "\n{:<22}{:>10}{:>10}{:>10}",
+        "level", "seconds", "passed", "failed"
+    );
     for (name, time, counts) in report {
-        println!("{name:<22}{:>10.1}{:>10}{:>10}", time.as_secs_f64(), counts.passed, counts.failed);
+        println!(
+            "{name:<22}{:>10.1}{:>10}{:>10}",
+            time.as_secs_f64(),
+            counts.passed,
+            counts.failed
+        );
         all += *counts;
     }
     println!("\n{} passed, {} failed", all.passed, all.failed);
