@@ -2,9 +2,12 @@
 //!
 //! Nothing of a token is logged or kept; caches know it by its SHA-256.
 
+mod api;
 mod error;
 #[cfg(test)]
 pub(crate) mod fake;
+mod limit;
+mod token;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +15,7 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use kruise_api::ids::{NodeName, NodeUid};
 
+pub use api::{ApiVerifier, Settings};
 pub use error::{AuthError, DOMAIN};
 
 /// An agent whose token was verified. It may act for this node only.

@@ -60,6 +60,7 @@ impl Api {
             leadership: leadership.clone(),
             time: time.clone(),
             metrics,
+            limit,
         };
         let client = |lane: Lane| connect::client(config, lane, &shared);
         Ok(Self {

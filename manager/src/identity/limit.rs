@@ -1,0 +1,116 @@
+//! Bounds: what is remembered for how long, and how often the API server is asked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Between two sweeps of what has expired.
+const SWEEP: Duration = Duration::from_secs(10);
+
+/// SHA-256 of what is remembered.
+pub(super) type Key = [u8; 32];
+
+/// Values with an end, and a bound on their number: when it is full of living ones, new ones are not remembered.
+#[derive(Debug)]
+pub(super) struct Expiring<V> {
+    entries: BTreeMap<Key, (V, Duration)>,
+    most: usize,
+    swept: Duration,
+}
+
+impl<V: Clone> Expiring<V> {
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            entries: BTreeMap::new(),
+            most,
+            swept: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn get(&self, key: &Key, now: Duration) -> Option<V> {
+        self.entries
+            .get(key)
+            .filter(|(_, until)| now < *until)
+            .map(|(value, _)| value.clone())
+    }
+
+    pub(super) fn insert(&mut self, key: Key, value: V, until: Duration, now: Duration) {
+        if now >= self.swept + SWEEP {
+            self.swept = now;
+            self.entries.retain(|_, (_, until)| now < *until);
+        }
+        if self.entries.len() < self.most || self.entries.contains_key(&key) {
+            self.entries.insert(key, (value, until));
+        }
+    }
+}
+
+/// A token bucket: `rate` a second, as many at once after a second of rest.
+#[derive(Debug)]
+pub(super) struct Bucket {
+    rate: f64,
+    level: f64,
+    at: Duration,
+}
+
+impl Bucket {
+    pub(super) fn new(rate: u32) -> Self {
+        Self {
+            rate: f64::from(rate.max(1)),
+            level: f64::from(rate.max(1)),
+            at: Duration::ZERO,
+        }
+    }
+
+    /// Takes one, or says how long to wait for it.
+    pub(super) fn take(&mut self, now: Duration) -> Result<(), Duration> {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        self.at = now;
+        self.level = (self.level + passed * self.rate).min(self.rate);
+        if self.level >= 1.0 {
+            self.level -= 1.0;
+            Ok(())
+        } else {
+            Err(Duration::from_secs_f64((1.0 - self.level) / self.rate))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn values_end_and_their_number_is_bounded() {
+        let mut cache = Expiring::new(2);
+        cache.insert([1; 32], 'a', s(20), s(0));
+        cache.insert([2; 32], 'b', s(30), s(0));
+        cache.insert([3; 32], 'c', s(30), s(0));
+        assert_eq!(
+            (cache.get(&[1; 32], s(19)), cache.get(&[1; 32], s(20))),
+            (Some('a'), None)
+        );
+        assert_eq!(cache.get(&[3; 32], s(1)), None, "full");
+        cache.insert([2; 32], 'B', s(30), s(1));
+        assert_eq!(
+            cache.get(&[2; 32], s(1)),
+            Some('B'),
+            "known ones are renewed all the same"
+        );
+        cache.insert([3; 32], 'c', s(40), s(25));
+        assert_eq!(cache.get(&[3; 32], s(26)), Some('c'), "the sweep made room");
+    }
+
+    #[test]
+    fn a_bucket_gives_its_rate_and_no_more() {
+        let mut bucket = Bucket::new(10);
+        assert_eq!((0..20).filter(|_| bucket.take(s(1)).is_ok()).count(), 10);
+        let wait = bucket.take(s(1)).expect_err("empty");
+        assert!(wait <= Duration::from_millis(100), "{wait:?}");
+        assert!(bucket.take(s(1) + wait).is_ok());
+        assert_eq!((0..50).filter(|_| bucket.take(s(100)).is_ok()).count(), 10);
+    }
+}
