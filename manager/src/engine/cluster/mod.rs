@@ -1,0 +1,202 @@
+//! The engine's ports over the real API server.
+
+mod lite;
+mod watches;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey};
+use kruise_api::image_pull_job::ImagePullJob;
+use kruise_planner::job::JobEvent;
+use kruise_planner::task::fnv64;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::core::ObjectMeta;
+use kube::{Api, Resource};
+use serde_json::json;
+
+use super::event::JobWrite;
+use super::objects::{JobObject, Listing};
+use super::ports::{ApiFailure, Cluster, Jobs, Secrets, Watches};
+use crate::leader::NotLeader;
+
+/// Field manager of everything that we patch.
+const FIELD_MANAGER: &str = "kruise-manager";
+/// Component of our events, as OpenKruise names its controller.
+const EVENT_COMPONENT: &str = "imagepulljob-controller";
+/// Longest part of a job's name in an event's name, which has a limit of 253 characters.
+const EVENT_NAME_PREFIX: usize = 230;
+
+/// The cluster behind [`crate::kubeapi::Api`].
+#[derive(Clone, Debug)]
+pub(crate) struct KubeCluster {
+    api: crate::kubeapi::Api,
+}
+
+impl KubeCluster {
+    pub(crate) fn new(api: crate::kubeapi::Api) -> Self {
+        Self { api }
+    }
+
+    fn writable<K>(&self, namespace: &str) -> Result<Api<K>, ApiFailure>
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope>,
+        K::DynamicType: Default,
+    {
+        let client = self.api.writer().map_err(|_| ApiFailure::NotLeading)?;
+        Ok(Api::namespaced(client, namespace))
+    }
+}
+
+impl Jobs for KubeCluster {
+    fn write(
+        &self,
+        job: JobUid,
+        key: ObjectKey,
+        write: JobWrite,
+    ) -> BoxFuture<'static, Result<Option<JobObject>, ApiFailure>> {
+        let cluster = self.clone();
+        async move {
+            let jobs: Api<ImagePullJob> = cluster.writable(&key.namespace)?;
+            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            let object = match write {
+                JobWrite::Status { version, patch, .. } => {
+                    let body = json!({"metadata": {"resourceVersion": version}, "status": patch});
+                    jobs.patch_status(&key.name, &params, &Patch::Merge(body)).await
+                }
+                JobWrite::Finalizers { version, finalizers } => {
+                    let body = json!({"metadata": {"resourceVersion": version, "finalizers": finalizers}});
+                    jobs.patch(&key.name, &params, &Patch::Merge(body)).await
+                }
+                JobWrite::Delete => {
+                    let params = DeleteParams {
+                        propagation_policy: Some(PropagationPolicy::Background),
+                        preconditions: Some(Preconditions { uid: Some(job.to_string()), resource_version: None }),
+                        ..DeleteParams::default()
+                    };
+                    jobs.delete(&key.name, &params).await.map_err(|error| failure(&error))?;
+                    return Ok(None);
+                }
+            };
+            read(object.map_err(|error| failure(&error))?).map(Some)
+        }
+        .boxed()
+    }
+
+    fn fetch(&self, key: ObjectKey) -> BoxFuture<'static, Result<Option<JobObject>, ApiFailure>> {
+        let jobs: Api<ImagePullJob> = Api::namespaced(self.api.reader(), &key.namespace);
+        async move {
+            let object = jobs.get_opt(&key.name).await.map_err(|error| failure(&error))?;
+            object.map(read).transpose()
+        }
+        .boxed()
+    }
+
+    fn record(
+        &self,
+        job: JobUid,
+        key: ObjectKey,
+        event: JobEvent,
+    ) -> BoxFuture<'static, Result<(), ApiFailure>> {
+        let cluster = self.clone();
+        async move {
+            let events: Api<Event> = cluster.writable(&key.namespace)?;
+            let object = event_object(&job, &key, event, cluster.api.now());
+            match events.create(&PostParams::default(), &object).await {
+                // Another leader, or an earlier try of ours, has told the same.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+                Err(error) => Err(failure(&error)),
+                Ok(_) => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}
+
+impl Secrets for KubeCluster {
+    fn secret(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>> {
+        let secrets: Api<Secret> = Api::namespaced(self.api.reader(), &namespace);
+        async move { secrets.get_opt(&name).await.map_err(|error| failure(&error)) }.boxed()
+    }
+}
+
+impl Watches for KubeCluster {
+    fn jobs(&self) -> BoxStream<'static, Listing<JobObject, JobUid>> {
+        watches::jobs(self.api.reader())
+    }
+
+    fn nodes(&self) -> BoxStream<'static, Listing<super::objects::NodeObject, NodeUid>> {
+        watches::nodes(self.api.reader())
+    }
+
+    fn pods(&self, namespace: String, selector: String) -> BoxStream<'static, Vec<NodeName>> {
+        watches::pods(self.api.reader(), &namespace, &selector)
+    }
+}
+
+impl Cluster for KubeCluster {
+    fn now(&self) -> Timestamp {
+        self.api.now()
+    }
+}
+
+fn read(job: ImagePullJob) -> Result<JobObject, ApiFailure> {
+    JobObject::try_from(job).map_err(|error| ApiFailure::Unsure { detail: error.to_string(), retry_after: None })
+}
+
+/// What a failed request means for what to do next.
+fn failure(error: &kube::Error) -> ApiFailure {
+    let unsure = |detail: String| ApiFailure::Unsure { detail, retry_after: None };
+    match error {
+        kube::Error::Api(status) if status.is_conflict() => ApiFailure::Conflict,
+        kube::Error::Api(status) if status.is_not_found() => ApiFailure::Gone,
+        kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
+            ApiFailure::Refused(status.message.clone())
+        }
+        kube::Error::Api(status) => {
+            let seconds = status.details.as_ref().map(|details| details.retry_after_seconds);
+            let retry_after = seconds.filter(|seconds| *seconds > 0);
+            ApiFailure::Unsure {
+                detail: format!("{} {}", status.code, status.message),
+                retry_after: retry_after.map(|seconds| std::time::Duration::from_secs(seconds.into())),
+            }
+        }
+        kube::Error::Service(source) if source.is::<NotLeader>() => ApiFailure::NotLeading,
+        other => unsure(other.to_string()),
+    }
+}
+
+/// An event whose name follows from what it tells, so that the same news is told once.
+fn event_object(job: &JobUid, key: &ObjectKey, event: JobEvent, now: Timestamp) -> Event {
+    let told = fnv64(format!("{job} {} {}", event.reason, event.message).as_bytes());
+    let prefix: String = key.name.chars().take(EVENT_NAME_PREFIX).collect();
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{prefix}.{told:016x}")),
+            namespace: Some(key.namespace.clone()),
+            ..ObjectMeta::default()
+        },
+        involved_object: ObjectReference {
+            api_version: Some(ImagePullJob::api_version(&()).into_owned()),
+            kind: Some(ImagePullJob::kind(&()).into_owned()),
+            name: Some(key.name.clone()),
+            namespace: Some(key.namespace.clone()),
+            uid: Some(job.to_string()),
+            ..ObjectReference::default()
+        },
+        type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
+        reason: Some(event.reason.to_owned()),
+        message: Some(event.message),
+        source: Some(EventSource { component: Some(EVENT_COMPONENT.to_owned()), host: None }),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        count: Some(1),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,54 @@
+//! What the engine is told by flags.
+
+use std::time::Duration;
+
+/// Oldest stamp, by the agent's own clock, with which it takes an order.
+pub const MAX_ORDER_AGE: Duration = Duration::from_secs(15);
+
+/// Spans that the engine, and through it the agents, go by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EngineConfig {
+    /// How long an agent works on without an answered heartbeat.
+    pub contact_lease: Duration,
+    /// How often an agent sends a heartbeat.
+    pub heartbeat_interval: Duration,
+    /// How long a new leader waits for agents of an earlier one before it hands out anything.
+    pub attach_grace: Duration,
+    /// How long a new node must have been Ready before it is selected.
+    pub creation_delay: Duration,
+    /// Most agents that may attach in one second.
+    pub attach_per_second: u32,
+}
+
+impl EngineConfig {
+    /// How long after the last answered heartbeat a node may still be pulling: the contact lease, and a tenth of it for clocks that run at
+    /// different rates and for messages under way.
+    #[must_use]
+    pub fn slot_lease(&self) -> Duration {
+        self.contact_lease + self.contact_lease / 10
+    }
+
+    /// Silence after which a session gets no new work.
+    #[must_use]
+    pub fn stale_after(&self) -> Duration {
+        self.heartbeat_interval * 3
+    }
+
+    /// Silence after which a session is closed.
+    #[must_use]
+    pub fn lost_after(&self) -> Duration {
+        (self.heartbeat_interval * 6).max(Duration::from_secs(30))
+    }
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            contact_lease: Duration::from_secs(90),
+            heartbeat_interval: Duration::from_secs(5),
+            attach_grace: Duration::from_secs(10),
+            creation_delay: Duration::from_secs(30),
+            attach_per_second: 500,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Agents and their sessions: attach, acknowledge, report, fall silent, go away.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kruise_api::ids::{Generation, JobUid, NodeName, NodeUid, TaskId};
+use kruise_planner::job::{AgentView, TaskOutcome};
+use kruise_planner::task::{Phase, Reason, job_of};
+use kruise_proto::convert::{phase_from_number, reason_from_number};
+use kruise_proto::dispatch::{Ack, Refusal};
+use kruise_proto::task::TaskStatus;
+
+use super::super::event::{Attach, AttachRefused, CloseReason, Effect, Now, SessionId, ToAgent};
+use super::super::vitals::Vitals;
+use super::EngineState;
+use super::adopt::Claim;
+use super::tasks::Stage;
+
+/// First and longest pause before a set goes out again to an agent that refused the last one.
+const RESYNC_FIRST: Duration = Duration::from_millis(500);
+const RESYNC_LONGEST: Duration = Duration::from_secs(30);
+/// Least time between two messages about the progress of one task.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
+
+/// An agent that has attached under this leadership.
+#[derive(Debug)]
+pub(crate) struct Agent {
+    pub(crate) node_uid: NodeUid,
+    pub(crate) version: String,
+    pub(crate) boot_id: String,
+    pub(crate) peer: String,
+    pub(crate) attached_since: Timestamp,
+    pub(crate) vitals: Arc<Vitals>,
+    /// While it has a stream.
+    pub(crate) session: Option<Session>,
+    /// As of the last session.
+    pub(crate) generation: Generation,
+    pub(crate) acknowledged: Generation,
+}
+
+/// A live stream.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: SessionId,
+    /// No heartbeat in time.
+    pub(crate) stale: bool,
+    /// The whole set is to be sent; not before this moment.
+    pub(crate) set_due: Option<Duration>,
+    refusals: u32,
+    /// Tasks that the agent knows from us on this stream.
+    pub(crate) told: BTreeSet<TaskId>,
+    /// Jobs whose task on this node is to be added by the next delta.
+    pub(crate) add: BTreeSet<JobUid>,
+    /// Tasks to be taken back by the next delta, and why.
+    pub(crate) cancel: BTreeMap<TaskId, &'static str>,
+    /// Results that are stored.
+    pub(crate) saved: Vec<TaskId>,
+    pub(super) unacknowledged: VecDeque<Sent>,
+}
+
+/// What a set or delta that is not acknowledged yet was about.
+#[derive(Debug)]
+pub(super) struct Sent {
+    pub(super) generation: Generation,
+    /// Tasks that the agent has dropped once it acknowledges.
+    pub(super) dropped: Vec<(JobUid, TaskId)>,
+    /// When the orders in it were handed out.
+    pub(super) ordered: Vec<Duration>,
+}
+
+impl Session {
+    fn new(id: SessionId, now: Now) -> Self {
+        Self {
+            id,
+            stale: false,
+            set_due: Some(now.mono),
+            refusals: 0,
+            told: BTreeSet::new(),
+            add: BTreeSet::new(),
+            cancel: BTreeMap::new(),
+            saved: Vec::new(),
+            unacknowledged: VecDeque::new(),
+        }
+    }
+
+    /// When the set is to be sent, if that lies ahead.
+    pub(crate) fn resync_at(&self, now: Now) -> Option<Duration> {
+        self.set_due.filter(|at| *at > now.mono)
+    }
+}
+
+impl EngineState {
+    /// Lets an agent in: settles what it claims to hold, and lets its whole set follow.
+    pub(crate) fn attach(&mut self, attach: Attach, now: Now) -> Result<(), AttachRefused> {
+        if !self.is_ready() {
+            return Err(AttachRefused::NotReady);
+        }
+        if self.nodes.uid(&attach.node) != Some(&attach.node_uid) {
+            return Err(AttachRefused::UnknownNode);
+        }
+        let Attach { session, node, node_uid, peer, hello, vitals } = attach;
+        let replaced = self.agents.get_mut(&node).and_then(|agent| agent.session.take());
+        if let Some(old) = replaced {
+            self.sessions.remove(&old.id);
+            self.send(old.id, ToAgent::Close(CloseReason::Replaced));
+        }
+        let claim = self.claim(&node, &node_uid, now);
+        let agent = Agent {
+            node_uid: node_uid.clone(),
+            version: hello.agent_version,
+            boot_id: hello.boot_id,
+            peer,
+            attached_since: now.wall,
+            vitals,
+            session: Some(Session::new(session, now)),
+            generation: Generation(0),
+            acknowledged: Generation(0),
+        };
+        self.agents.insert(node.clone(), agent);
+        self.sessions.insert(session, node.clone());
+        self.lost.remove(&(node.clone(), node_uid.clone()));
+        self.adopt(&node, &node_uid, hello.tasks, claim, now);
+        self.refresh_agent(&node);
+        self.touch_active_jobs();
+        self.unsynced.insert(node);
+        Ok(())
+    }
+
+    /// What an agent's word about running tasks is worth at this moment.
+    fn claim(&self, node: &NodeName, uid: &NodeUid, now: Now) -> Claim {
+        let new_to_us = self.agents.get(node).is_none_or(|agent| agent.node_uid != *uid);
+        if new_to_us && now.mono < self.reserve_end() { Claim::Honoured } else { Claim::Lapsed }
+    }
+
+    pub(super) fn detach(&mut self, id: SessionId) {
+        let Some(node) = self.sessions.remove(&id) else { return };
+        let Some(agent) = self.agents.get_mut(&node) else { return };
+        agent.session = None;
+        let uid = agent.node_uid.clone();
+        let until = agent.vitals.last_answered() + self.config.slot_lease();
+        if self.tasks.of_node(&node).any(|(_, task)| task.node_uid == uid) {
+            self.lost.insert((node.clone(), uid), until);
+        }
+        self.unsynced.remove(&node);
+        self.refresh_agent(&node);
+        self.touch_jobs_on(&node);
+    }
+
+    pub(super) fn close_session_of(&mut self, node: &NodeName, uid: &NodeUid) {
+        let id = self
+            .agents
+            .get(node)
+            .filter(|agent| agent.node_uid == *uid)
+            .and_then(|agent| agent.session.as_ref())
+            .map(|session| session.id);
+        if let Some(id) = id {
+            self.send(id, ToAgent::Close(CloseReason::NodeGone));
+            self.detach(id);
+        }
+    }
+
+    pub(super) fn set_stale(&mut self, id: SessionId, stale: bool) {
+        let Some(node) = self.sessions.get(&id).cloned() else { return };
+        if let Some(session) = self.agents.get_mut(&node).and_then(|agent| agent.session.as_mut()) {
+            session.stale = stale;
+        }
+        self.refresh_agent(&node);
+    }
+
+    /// Brings the planner's view of a node's agent up to date.
+    pub(super) fn refresh_agent(&mut self, node: &NodeName) {
+        let uid = self.nodes.uid(node);
+        let agent = self.agents.get(node).filter(|agent| Some(&agent.node_uid) == uid);
+        let view = match agent.map(|agent| agent.session.as_ref()) {
+            Some(Some(session)) if !session.stale => AgentView::Attached,
+            None if self.has_predecessor && self.reserving && self.nodes.is_ready(node) => AgentView::MayHold,
+            _ => AgentView::Away,
+        };
+        if self.nodes.set_agent(node, view) {
+            self.touch_active_jobs();
+        }
+    }
+
+    fn touch_jobs_on(&mut self, node: &NodeName) {
+        self.dirty.extend(self.tasks.of_node(node).map(|(job, _)| job.clone()));
+    }
+
+    /// The lease of a node without a stream has run out: its agent has stopped by itself.
+    pub(super) fn give_up_slots(&mut self, node: &NodeName, uid: &NodeUid) {
+        let jobs: Vec<JobUid> = self
+            .tasks
+            .of_node(node)
+            .filter(|(_, task)| task.holds_slot() && task.node_uid == *uid)
+            .map(|(job, _)| job.clone())
+            .collect();
+        for job in jobs {
+            self.remove_task(&job, node);
+            self.dirty.insert(job);
+        }
+    }
+
+    pub(super) fn ack(&mut self, id: SessionId, ack: &Ack, now: Now) {
+        let Some(node) = self.sessions.get(&id).cloned() else { return };
+        if ack.epoch != self.epoch.0 {
+            return;
+        }
+        let generation = Generation(ack.generation);
+        let Some(agent) = self.agents.get_mut(&node) else { return };
+        let Some(session) = &mut agent.session else { return };
+        let refusal = Refusal::try_from(ack.refusal).unwrap_or(Refusal::Conflict);
+        let known = session.unacknowledged.iter().take_while(|sent| sent.generation <= generation).count();
+        let answered: Vec<Sent> = session.unacknowledged.drain(..known).collect();
+        if refusal != Refusal::Unspecified {
+            tracing::warn!(%node, %generation, refusal = refusal.as_str_name(), message = ack.message, "agent refused orders");
+            self.refused(&node, refusal, now);
+            return;
+        }
+        if answered.is_empty() {
+            return;
+        }
+        session.refusals = 0;
+        agent.acknowledged = generation;
+        for sent in answered {
+            for ordered in sent.ordered {
+                self.metrics.ordered(now.mono.saturating_sub(ordered));
+            }
+            for (job, task) in sent.dropped {
+                let gone = self.tasks.get(&job, &node);
+                if gone.is_some_and(|held| held.id == task && held.stage == Stage::Cancelling) {
+                    self.remove_task(&job, &node);
+                    self.dirty.insert(job);
+                }
+            }
+        }
+    }
+
+    fn refused(&mut self, node: &NodeName, refusal: Refusal, now: Now) {
+        let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) else { return };
+        if refusal == Refusal::OldEpoch {
+            let id = session.id;
+            self.send(id, ToAgent::Close(CloseReason::OldEpoch));
+            self.detach(id);
+            return;
+        }
+        let pause = (RESYNC_FIRST * 2_u32.saturating_pow(session.refusals.min(10))).min(RESYNC_LONGEST);
+        session.refusals = session.refusals.saturating_add(1);
+        session.set_due.get_or_insert(now.mono + pause);
+        self.unsynced.insert(node.clone());
+    }
+
+    pub(super) fn report(&mut self, id: SessionId, status: TaskStatus, now: Now) {
+        let Some(node) = self.sessions.get(&id).cloned() else { return };
+        let task_id = TaskId::new(status.task_id.as_str());
+        let Some(job) = job_of(&task_id) else { return };
+        let uid = self.agents.get(&node).map(|agent| agent.node_uid.clone());
+        let progress_told = self.tasks.get(&job, &node).map(|task| (task.told, task.phase()));
+        let Some(task) = self.tasks.get_mut(&job, &node).filter(|task| task.id == task_id) else {
+            // Nobody waits for it. If that is because it is stored already, the agent may forget it.
+            if let Some(uid) = uid {
+                self.acknowledge_if_saved(&node, &uid, &job, &task_id);
+            }
+            return;
+        };
+        let phase = phase_from_number(status.phase);
+        match (&task.stage, phase.is_final()) {
+            (Stage::Ended { .. }, _) => return,
+            (Stage::Cancelling, true) => {
+                // Nobody wants the result; the slot is free at once.
+                self.remove_task(&job, &node);
+                self.dirty.insert(job);
+                return;
+            }
+            (Stage::InFlight, true) => {
+                task.stage = ended(&status, now);
+                self.metrics.ended(&task.stage);
+                self.dirty.insert(job.clone());
+            }
+            (_, false) => {}
+        }
+        task.status = status;
+        let (told, old_phase) = progress_told.unwrap_or((Duration::ZERO, Phase::Waiting));
+        if phase != old_phase || now.mono >= told + PROGRESS_INTERVAL {
+            task.told = now.mono;
+            self.publish_task(&job, &node);
+            self.publish_progress(&job, now);
+        }
+    }
+
+    pub(super) fn send(&mut self, session: SessionId, message: ToAgent) {
+        self.effects.push(Effect::Send { session, message });
+    }
+}
+
+/// How a task ended, by its final report.
+pub(super) fn ended(status: &TaskStatus, now: Now) -> Stage {
+    let outcome = if phase_from_number(status.phase) == Phase::Succeeded {
+        TaskOutcome::Succeeded
+    } else {
+        TaskOutcome::Failed {
+            reason: reason_from_number(status.reason).unwrap_or(Reason::Unknown),
+            message: status.message.clone(),
+        }
+    };
+    Stage::Ended { outcome, since: now.wall }
+}

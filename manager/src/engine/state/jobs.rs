@@ -1,0 +1,292 @@
+//! Jobs as the engine holds them: the newest known object, and what is remembered between plans.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kruise_api::ids::{JobUid, NodeName, ObjectKey, TaskId};
+use kruise_planner::job::{Counters, JobMemory, PodView};
+
+use super::super::event::{Change, Effect, Now};
+use super::super::objects::{JobObject, Listing};
+use super::super::ports::ApiFailure;
+use super::EngineState;
+use super::secrets::SecretBlock;
+
+/// A watch that has not caught up with our own write after this long is doubted: the object is read on its own.
+const WATCH_PATIENCE: Duration = Duration::from_secs(5);
+/// First and longest pause after a request that failed.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_LONGEST: Duration = Duration::from_secs(60);
+
+/// One job.
+#[derive(Debug)]
+pub(crate) struct JobEntry {
+    /// The newest version known: from the watch, or the answer to our own write.
+    pub(crate) object: JobObject,
+    /// Since when the object is ahead of the watch.
+    pub(crate) ahead_since: Option<Duration>,
+    pub(crate) memory: JobMemory,
+    pub(crate) pods: Pods,
+    pub(crate) busy: Option<Busy>,
+    pub(crate) retry: Retry,
+    pub(crate) secrets: Option<SecretBlock>,
+    /// When the job's deadline ends orders, by the monotonic clock.
+    pub(crate) deadline: Option<Duration>,
+    pub(crate) timer: Option<Duration>,
+    /// As of the last plan, for inspection.
+    pub(crate) counters: Counters,
+    pub(crate) waiting: Vec<String>,
+    pub(crate) complete: bool,
+    /// Bytes (done, total) of tasks that have ended and left the table under this leader.
+    pub(crate) ended_bytes: (u64, u64),
+    /// When a summary was last told to watchers because of progress alone.
+    pub(crate) told: Duration,
+}
+
+/// The request that is under way.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// A status that contains these results.
+    Status { results: Vec<(NodeName, TaskId)> },
+    /// The finalizers.
+    Finalizers,
+    /// Its deletion.
+    Deletion,
+    /// A read.
+    Fetch,
+}
+
+/// Nodes of a podSelector job.
+#[derive(Debug, Default)]
+pub(crate) enum Pods {
+    /// Not watched: no podSelector, or the job is over.
+    #[default]
+    Unwatched,
+    /// Watched; none until the first list.
+    Watched { watch: u64, selector: String, nodes: Option<Vec<PodView>> },
+}
+
+/// Pause after requests that failed.
+#[derive(Debug, Default)]
+pub(crate) struct Retry {
+    failures: u32,
+    until: Option<Duration>,
+}
+
+impl Retry {
+    pub(crate) fn succeeded(&mut self) {
+        *self = Self::default();
+    }
+
+    pub(crate) fn failed(&mut self, now: Now, at_least: Duration) {
+        let pause = (RETRY_FIRST * 2_u32.saturating_pow(self.failures.min(10))).min(RETRY_LONGEST);
+        self.failures = self.failures.saturating_add(1);
+        self.until = Some(now.mono + pause.max(at_least));
+    }
+
+    /// Gives what was asked for some time to show.
+    pub(crate) fn rest(&mut self, now: Now, span: Duration) {
+        self.until = Some(now.mono + span);
+    }
+
+    /// Until when no request is made.
+    pub(crate) fn pause(&self, now: Now) -> Option<Duration> {
+        self.until.filter(|until| *until > now.mono)
+    }
+}
+
+impl JobEntry {
+    fn new(object: JobObject, now: Now) -> Self {
+        Self {
+            object,
+            ahead_since: None,
+            memory: JobMemory { last_write: Some(now.wall), ..JobMemory::default() },
+            pods: Pods::default(),
+            busy: None,
+            retry: Retry::default(),
+            secrets: None,
+            deadline: None,
+            timer: None,
+            counters: Counters::default(),
+            waiting: Vec::new(),
+            complete: false,
+            ended_bytes: (0, 0),
+            told: Duration::ZERO,
+        }
+    }
+}
+
+/// All jobs by UID.
+#[derive(Debug, Default)]
+pub(crate) struct JobTable {
+    entries: BTreeMap<JobUid, JobEntry>,
+    by_key: BTreeMap<ObjectKey, JobUid>,
+    unlisted: Option<BTreeSet<JobUid>>,
+    complete: bool,
+}
+
+impl JobTable {
+    pub(crate) fn get(&self, uid: &JobUid) -> Option<&JobEntry> {
+        self.entries.get(uid)
+    }
+
+    pub(crate) fn get_mut(&mut self, uid: &JobUid) -> Option<&mut JobEntry> {
+        self.entries.get_mut(uid)
+    }
+
+    pub(crate) fn uid(&self, key: &ObjectKey) -> Option<&JobUid> {
+        self.by_key.get(key)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&JobUid, &JobEntry)> {
+        self.entries.iter()
+    }
+
+    pub(crate) fn is_complete(&self) -> bool {
+        self.complete
+    }
+
+    fn remove(&mut self, uid: &JobUid) -> Option<JobEntry> {
+        let entry = self.entries.remove(uid)?;
+        if self.by_key.get(&entry.object.key) == Some(uid) {
+            self.by_key.remove(&entry.object.key);
+        }
+        Some(entry)
+    }
+
+    /// How many jobs are in which phase.
+    pub(crate) fn phases(&self) -> JobPhases {
+        let mut phases = JobPhases::default();
+        for entry in self.entries.values() {
+            match entry {
+                _ if entry.object.is_complete() => phases.complete += 1,
+                _ if entry.counters.active > 0 => phases.pulling += 1,
+                _ => phases.waiting += 1,
+            }
+        }
+        phases
+    }
+}
+
+/// How many jobs are in which phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JobPhases {
+    pub(crate) pulling: usize,
+    pub(crate) waiting: usize,
+    pub(crate) complete: usize,
+}
+
+impl EngineState {
+    pub(super) fn job_listing(&mut self, listing: Listing<JobObject, JobUid>, now: Now) {
+        match listing {
+            Listing::Begin => self.jobs.unlisted = Some(self.jobs.entries.keys().cloned().collect()),
+            Listing::Listed(job) => {
+                if let Some(unlisted) = &mut self.jobs.unlisted {
+                    unlisted.remove(&job.uid);
+                }
+                self.take_job(job, now);
+            }
+            Listing::Applied(job) => self.take_job(job, now),
+            Listing::Complete => {
+                self.jobs.complete = true;
+                for uid in self.jobs.unlisted.take().into_iter().flatten() {
+                    self.job_gone(&uid);
+                }
+                self.touch_active_jobs();
+            }
+            Listing::Deleted(uid) => self.job_gone(&uid),
+        }
+    }
+
+    /// Takes an object that may be older than what is known.
+    pub(super) fn take_job(&mut self, object: JobObject, now: Now) {
+        if let Some(held) = self.jobs.get_mut(&object.uid) {
+            if !object.is_as_new_as(&held.object) {
+                let doubted = held.ahead_since.is_some_and(|since| since + WATCH_PATIENCE <= now.mono);
+                if doubted && held.busy.is_none() {
+                    self.fetch(&object.uid);
+                }
+                return;
+            }
+            held.ahead_since = None;
+        }
+        self.store_job(object, now);
+    }
+
+    /// Takes an object that is known to be the newest.
+    pub(super) fn store_job(&mut self, object: JobObject, now: Now) {
+        let uid = object.uid.clone();
+        let other = self.jobs.by_key.get(&object.key).filter(|other| **other != uid).cloned();
+        if let Some(other) = other {
+            self.job_gone(&other);
+        }
+        match self.jobs.get_mut(&uid) {
+            Some(held) if held.object == object => return,
+            Some(held) => held.object = object,
+            None => {
+                self.jobs.by_key.insert(object.key.clone(), uid.clone());
+                self.jobs.entries.insert(uid.clone(), JobEntry::new(object, now));
+            }
+        }
+        self.drop_saved(&uid);
+        self.dirty.insert(uid);
+    }
+
+    /// The object is gone: nobody wants its tasks.
+    pub(super) fn job_gone(&mut self, uid: &JobUid) {
+        self.set_timer(uid, None);
+        let Some(entry) = self.jobs.remove(uid) else { return };
+        self.dirty.remove(uid);
+        self.secrets_wanted.remove(uid);
+        if matches!(entry.pods, Pods::Watched { .. }) {
+            self.effects.push(Effect::UnwatchPods { job: uid.clone() });
+        }
+        let nodes: Vec<NodeName> = self.tasks.of_job(uid).map(|(node, _)| node.clone()).collect();
+        for node in nodes {
+            self.drop_task(uid, &node, entry.object.key.to_string(), "job deleted");
+        }
+        self.publish(Change::JobGone { job: entry.object.key.to_string() });
+    }
+
+    /// Reads the object on its own.
+    pub(super) fn fetch(&mut self, uid: &JobUid) {
+        if let Some(entry) = self.jobs.get_mut(uid) {
+            entry.busy = Some(Busy::Fetch);
+            let key = entry.object.key.clone();
+            self.effects.push(Effect::Fetch { job: uid.clone(), key });
+        }
+    }
+
+    pub(super) fn fetched(&mut self, uid: &JobUid, result: Result<Option<JobObject>, ApiFailure>, now: Now) {
+        let Some(entry) = self.jobs.get_mut(uid) else { return };
+        if entry.busy == Some(Busy::Fetch) {
+            entry.busy = None;
+        }
+        match result {
+            Ok(Some(object)) => {
+                // Even when its version is lower: a restored database goes back, and what the server says now is so.
+                entry.ahead_since = None;
+                let same = object.uid == *uid;
+                self.store_job(object, now);
+                if !same {
+                    self.job_gone(uid);
+                }
+            }
+            Ok(None) | Err(ApiFailure::Gone) => self.job_gone(uid),
+            Err(_) => entry.retry.failed(now, Duration::ZERO),
+        }
+        if self.jobs.get(uid).is_some() {
+            self.dirty.insert(uid.clone());
+        }
+    }
+
+    pub(super) fn pods(&mut self, job: &JobUid, number: u64, nodes: Vec<NodeName>) {
+        if let Some(entry) = self.jobs.get_mut(job)
+            && let Pods::Watched { watch, nodes: known, .. } = &mut entry.pods
+            && *watch == number
+        {
+            *known = Some(nodes.into_iter().map(|node| PodView { node }).collect());
+            self.dirty.insert(job.clone());
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The state, driven event by event.
+
+mod adoption;
+mod handout;
+mod saving;
+mod secrets;
+mod world;
