@@ -58,7 +58,12 @@ pub(crate) fn report(error: &anyhow::Error) -> Code {
 /// An error and its causes on one line. A cause that the text before it repeats already is left out.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
-    for cause in error.chain().map(ToString::to_string) {
+    // What tonic wraps around a failed connection says nothing by itself.
+    let causes = error
+        .chain()
+        .map(ToString::to_string)
+        .filter(|cause| cause != "transport error");
+    for cause in causes {
         if text.is_empty() {
             text = cause;
         } else if !text.contains(&cause) {
@@ -78,6 +83,10 @@ mod tests {
             .context("cannot connect: no route")
             .context("cannot list agents");
         assert_eq!(chain(&error), "cannot list agents: cannot connect: no route");
+        let error = anyhow::anyhow!("no route")
+            .context("transport error")
+            .context("cannot connect");
+        assert_eq!(chain(&error), "cannot connect: no route");
     }
 
     #[test]

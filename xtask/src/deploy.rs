@@ -71,7 +71,32 @@ fn install_with(name: &str, set: &[String]) -> Result<()> {
         helm.args(["--set", value]);
     }
     eprintln!("installing the chart into cluster {name:?} ...");
-    cmd::run(&mut helm).with_context(|| format!("the chart is not up\n{}", why_not(&cluster)))?;
+    if let Err(error) = cmd::run(&mut helm).and_then(|_| rolled_out(&cluster)) {
+        // Anything but a time-out is said in full by helm itself.
+        let slow = ["deadline", "timed out", "not ready"]
+            .iter()
+            .any(|word| format!("{error:#}").contains(word));
+        if slow {
+            eprint!("{}", why_not(&cluster));
+        }
+        return Err(error).with_context(|| format!("cannot install into cluster {name:?}"));
+    }
+    Ok(())
+}
+
+/// Helm is content with most agents; here every one counts.
+fn rolled_out(cluster: &Cluster) -> Result<()> {
+    for workload in ["deployment/kruise-controller-manager", "daemonset/kruise-daemon"] {
+        cluster.kubectl(&[
+            "rollout",
+            "status",
+            "-n",
+            DEFAULT_NAMESPACE,
+            workload,
+            "--timeout",
+            "120s",
+        ])?;
+    }
     Ok(())
 }
 

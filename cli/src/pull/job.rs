@@ -25,7 +25,10 @@ pub(super) fn build(args: &PullArgs) -> Result<ImagePullJob, Usage> {
         }),
     };
     let mut pull_policy = PullPolicy::default();
-    if let Some(timeout) = args.timeout {
+    // One attempt may not be longer than the whole job; the API server refuses that.
+    let default = Duration::from_secs(pull_policy.timeout().into());
+    let shorter = args.deadline.filter(|deadline| *deadline < default);
+    if let Some(timeout) = args.timeout.or(shorter) {
         pull_policy.timeout_seconds = Some(whole_seconds(timeout, "--timeout", 1)?);
     }
     if let Some(limit) = args.backoff_limit {
