@@ -47,8 +47,14 @@ fn rows(
 
 fn kind(schema: &Value) -> String {
     if let Some(words) = schema["enum"].as_array() {
-        let words = words.iter().filter_map(Value::as_str).filter(|word| !word.is_empty());
-        return words.map(|word| format!("`{word}`")).collect::<Vec<_>>().join(", ");
+        let words = words
+            .iter()
+            .filter_map(Value::as_str)
+            .filter(|word| !word.is_empty());
+        return words
+            .map(|word| format!("`{word}`"))
+            .collect::<Vec<_>>()
+            .join(", ");
     }
     match &schema["type"] {
         Value::String(kind) if kind == "array" => "list".to_owned(),
