@@ -165,6 +165,7 @@ pub struct Tally {
     highest: u64,
     fetched: u64,
     hidden: u64,
+    growing: usize,
 }
 
 impl Tally {
@@ -177,6 +178,7 @@ impl Tally {
             highest: 0,
             fetched: 0,
             hidden: 0,
+            growing: 0,
         }
     }
 
@@ -213,6 +215,13 @@ impl Tally {
         self.hidden
     }
 
+    /// Downloads of this image that were there when last looked at. None at all means that the runtime fetches nothing: it has not
+    /// begun, or it unpacks.
+    #[must_use]
+    pub fn growing(&self) -> usize {
+        self.growing
+    }
+
     /// Takes in what the content store shows now. A blob once complete stays so: where the runtime throws unpacked layers away, it
     /// vanishes from the store. Bytes never fall.
     pub fn observe(&mut self, seen: &Seen) -> Progress {
@@ -221,12 +230,13 @@ impl Tally {
                 self.complete.entry(digest.clone()).or_insert(*complete);
             }
         }
-        let (mut done, mut fetched, mut hidden) = (0_u64, 0_u64, 0_u64);
+        let (mut done, mut fetched, mut hidden, mut growing) = (0_u64, 0_u64, 0_u64, 0);
         for blob in self.blobs() {
             if let Some(complete) = self.complete.get(&blob.digest) {
                 done = done.saturating_add(blob.size);
                 fetched = fetched.saturating_add(if complete.fresh { blob.size } else { 0 });
             } else if let Some(offset) = seen.growing.get(&blob.digest) {
+                growing += 1;
                 let offset = blob.size.min(*offset);
                 done = done.saturating_add(offset);
                 fetched = fetched.saturating_add(offset);
@@ -234,6 +244,7 @@ impl Tally {
             }
         }
         self.hidden = hidden;
+        self.growing = growing;
         self.highest = self.highest.max(done);
         self.fetched = self.fetched.max(fetched);
         self.progress()

@@ -1,0 +1,97 @@
+//! One agent, put together from its parts.
+//!
+//! A real agent has a real runtime behind the link; one that only plays an agent, as in tests with thousands of them, has a
+//! [`crate::runtime::fake::Fake`]. The rest is the same.
+
+use std::sync::Arc;
+
+use kruise_api::ids::Epoch;
+use tokio::sync::watch;
+
+use crate::clock::Clock;
+use crate::journal::{Journal, State};
+use crate::metrics::Metrics;
+use crate::puller::{self, Puller, Settings};
+use crate::runtime::Link;
+use crate::session::transport::Transport;
+use crate::session::trust::TrustError;
+use crate::session::{self, Session, View};
+
+/// What an agent stands on.
+#[derive(Debug)]
+pub struct Parts {
+    /// Clocks.
+    pub clock: Clock,
+    /// The container runtime.
+    pub link: watch::Receiver<Link>,
+    /// Memory on disk with what it remembered.
+    pub journal: (Journal, State),
+    /// How the manager is reached.
+    pub transport: Arc<dyn Transport>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+}
+
+/// A running engine with a session that wants to be run.
+#[derive(Clone, Debug)]
+pub struct Agent {
+    puller: Puller,
+    session: Arc<Session>,
+}
+
+impl Agent {
+    /// Starts the engine. Nothing is dialled before [`Agent::run`].
+    #[must_use]
+    pub fn new(config: session::Config, settings: Settings, parts: Parts) -> Self {
+        let Parts {
+            clock,
+            link,
+            journal: (journal, state),
+            transport,
+            metrics,
+        } = parts;
+        let highest: Epoch = state.highest_epoch;
+        let deps = puller::Deps {
+            clock: clock.clone(),
+            link: link.clone(),
+            journal,
+            state,
+            metrics: Arc::clone(&metrics),
+        };
+        let puller = Puller::spawn(settings, deps);
+        let deps = session::Deps {
+            clock,
+            puller: puller.clone(),
+            link,
+            transport,
+            metrics,
+        };
+        let session = Arc::new(Session::new(config, deps, highest));
+        Self { puller, session }
+    }
+
+    /// The engine.
+    #[must_use]
+    pub fn puller(&self) -> &Puller {
+        &self.puller
+    }
+
+    /// State of the contact with the manager.
+    #[must_use]
+    pub fn view(&self) -> watch::Receiver<View> {
+        self.session.view()
+    }
+
+    /// Stays in contact with the manager until dropped.
+    ///
+    /// # Errors
+    /// There is nobody to trust.
+    pub async fn run(&self) -> Result<(), TrustError> {
+        self.session.run().await
+    }
+
+    /// Stops all pulls, keeps their bytes and remembers where they stand.
+    pub async fn stop(&self) {
+        self.puller.stop().await;
+    }
+}

@@ -1,0 +1,124 @@
+//! Orders as the agent understands them.
+
+use std::collections::BTreeMap;
+
+use kruise_api::ids::TaskId;
+use kruise_planner::node::attempt::Limits;
+use kruise_proto::convert;
+use kruise_proto::dispatch::{self, pull_image};
+use serde::{Deserialize, Serialize};
+
+/// When to fetch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Policy {
+    /// Unless the image is present.
+    IfNotPresent,
+    /// In any case.
+    Always,
+}
+
+/// What to do, without how to log in: this part may be written to disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Work {
+    /// As ordered; it may be no reference at all.
+    pub image: String,
+    /// When to fetch.
+    pub policy: Policy,
+    /// How often and how long.
+    pub limits: Limits,
+    /// Go into the sandbox config of the runtime's call.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+    /// Go into the sandbox config of the runtime's call.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// For people.
+    #[serde(default)]
+    pub requested_by: String,
+}
+
+/// One order.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// Of the task.
+    pub id: TaskId,
+    /// None if the kind of work is one of a newer manager.
+    pub work: Option<Work>,
+    /// In the order to be tried. `Debug` shows nothing of them.
+    pub credentials: Vec<dispatch::Credential>,
+}
+
+impl From<dispatch::Order> for Order {
+    fn from(order: dispatch::Order) -> Self {
+        let id = TaskId::new(order.task_id);
+        match order.work {
+            Some(dispatch::order::Work::PullImage(pull)) => {
+                let (work, credentials) = read(pull);
+                Self {
+                    id,
+                    work: Some(work),
+                    credentials,
+                }
+            }
+            None => Self {
+                id,
+                work: None,
+                credentials: Vec::new(),
+            },
+        }
+    }
+}
+
+fn read(pull: dispatch::PullImage) -> (Work, Vec<dispatch::Credential>) {
+    let policy = match pull.policy() {
+        pull_image::Policy::Unspecified | pull_image::Policy::IfNotPresent => Policy::IfNotPresent,
+        pull_image::Policy::Always => Policy::Always,
+    };
+    let duration =
+        |duration: Option<prost_types::Duration>| duration.as_ref().and_then(convert::from_duration);
+    let limits = Limits::new(
+        duration(pull.attempt_timeout),
+        pull.backoff_limit,
+        duration(pull.deadline),
+    );
+    let work = Work {
+        image: pull.image,
+        policy,
+        limits,
+        labels: pull.sandbox_labels.into_iter().collect(),
+        annotations: pull.sandbox_annotations.into_iter().collect(),
+        requested_by: pull.requested_by,
+    };
+    (work, pull.credentials)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn an_order_with_nothing_in_it_gets_the_defaults() {
+        let order = dispatch::Order {
+            task_id: "t".into(),
+            work: Some(dispatch::order::Work::PullImage(dispatch::PullImage::default())),
+        };
+        let work = Order::from(order).work.expect("a pull");
+        assert_eq!(work.policy, Policy::IfNotPresent);
+        assert_eq!(work.limits, Limits::new(None, 0, None));
+        assert_eq!(work.limits.attempt_timeout, Duration::from_secs(600));
+    }
+
+    #[test]
+    fn work_of_a_newer_manager_is_seen_as_such() {
+        assert!(
+            Order::from(dispatch::Order {
+                task_id: "t".into(),
+                work: None
+            })
+            .work
+            .is_none()
+        );
+    }
+}

@@ -1,0 +1,151 @@
+//! Puts the daemon together and takes it down again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use kruise_planner::node::contact::DEFAULT_LEASE;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::{oneshot, watch};
+use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::Server;
+
+use crate::agent::{Agent, Parts};
+use crate::args::Args;
+use crate::clock::Clock;
+use crate::journal::Journal;
+use crate::metrics::Metrics;
+use crate::runtime::{Link, sockets, supervisor};
+use crate::session::transport::Tcp;
+use crate::session::trust::Secret;
+use crate::{http, node_api, session};
+
+/// Time for everything to end after a signal, well within the 30 s of the kubelet.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Runs until a signal comes.
+///
+/// # Errors
+/// Something that the daemon cannot do without is not there.
+pub fn run(args: &Args) -> anyhow::Result<()> {
+    // Pull secrets pass through this process: nobody may read its memory.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .context("the process cannot be made not dumpable")?;
+    // One thread is plenty for a few streams, and it keeps the agent small.
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let done = runtime.block_on(serve(args));
+    // A lookup of a name may hang in its own thread.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    done
+}
+
+async fn serve(args: &Args) -> anyhow::Result<()> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let clock = Clock::boot();
+    let (link_sender, link) = watch::channel(Link::Down { tried: Vec::new() });
+    let metrics = Arc::new(Metrics::default());
+    let agent = agent(args, &clock, link.clone(), Arc::clone(&metrics));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let servers = servers(args, &clock, &link, &agent, metrics, stopped).await?;
+    tokio::spawn(supervisor::run(
+        sockets::candidates(&args.socket_file),
+        link_sender,
+    ));
+    tracing::info!(node = args.node_name, version = env!("CARGO_PKG_VERSION"), lease = ?DEFAULT_LEASE, "agent runs");
+    let ended = tokio::select! {
+        ended = agent.run() => ended.map_err(anyhow::Error::from),
+        _ = terminate.recv() => Ok(()),
+        _ = interrupt.recv() => Ok(()),
+    };
+    let down = async {
+        agent.stop().await;
+        drop(stop);
+        let _ = servers.await;
+    };
+    match tokio::time::timeout(GRACE, down).await {
+        Ok(()) => tracing::info!("stopped; running pulls go on where they are after the next start"),
+        Err(_) => tracing::warn!("stopped before everything had ended"),
+    }
+    ended
+}
+
+fn agent(args: &Args, clock: &Clock, link: watch::Receiver<Link>, metrics: Arc<Metrics>) -> Agent {
+    let settings = args.settings();
+    let config = session::Config {
+        node_name: args.node_name.clone(),
+        boot_id: boot_id(),
+        manager: args.manager.clone(),
+        server_name: args.manager_server_name.clone(),
+        ca: Secret::File(args.manager_ca.clone()),
+        token: Secret::File(args.token.clone()),
+        max_workers: settings
+            .slots
+            .and_then(|slots| u32::try_from(slots).ok())
+            .unwrap_or(0),
+    };
+    let journal = Journal::open(&args.state_dir);
+    let parts = Parts {
+        clock: clock.clone(),
+        link,
+        journal,
+        transport: Arc::new(Tcp),
+        metrics,
+    };
+    Agent::new(config, settings, parts)
+}
+
+/// Starts both servers. What is returned ends when they have.
+async fn servers(
+    args: &Args,
+    clock: &Clock,
+    link: &watch::Receiver<Link>,
+    agent: &Agent,
+    metrics: Arc<Metrics>,
+    stopped: oneshot::Receiver<()>,
+) -> anyhow::Result<tokio::task::JoinHandle<()>> {
+    let pages = http::router(http::Sources {
+        clock: clock.clone(),
+        puller: agent.puller().clone(),
+        link: link.clone(),
+        view: agent.view(),
+        metrics,
+        started: clock.now_mono(),
+    });
+    let listener = http::listen(&args.addr)
+        .await
+        .with_context(|| format!("cannot listen on {}", args.addr))?;
+    let socket = node_api::socket::bind(&args.node_socket)
+        .with_context(|| format!("cannot listen on {}", args.node_socket.display()))?;
+    let routes = node_api::routes(node_api::Sources {
+        node_name: args.node_name.clone(),
+        clock: clock.clone(),
+        board: agent.puller().board(),
+        link: link.clone(),
+        view: agent.view(),
+    })
+    .await?;
+    Ok(tokio::spawn(async move {
+        let node = Server::builder()
+            .initial_stream_window_size(64 << 10)
+            .initial_connection_window_size(64 << 10)
+            .add_routes(routes)
+            .serve_with_incoming(UnixListenerStream::new(socket));
+        // Neither has anything worth waiting for: probes and watches are simply cut.
+        tokio::select! {
+            _ = stopped => {}
+            ended = node => tracing::warn!(?ended, "the node service ended"),
+            ended = async { axum::serve(listener, pages).await } => tracing::warn!(?ended, "health and metrics ended"),
+        }
+    }))
+}
+
+/// Of this boot of the node; empty where the kernel does not tell.
+fn boot_id() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
