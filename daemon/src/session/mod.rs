@@ -169,11 +169,11 @@ impl Session {
             Goodbye::Failed {
                 attached: true,
                 error,
-            } => tracing::warn!(manager = target, error, "contact broke off");,
+            } => tracing::warn!(manager = target, error, "contact broke off"),
             Goodbye::Failed {
                 attached: false,
                 error,
-            } => tracing::info!(manager = target, error, "not attached");,
+            } => tracing::info!(manager = target, error, "not attached"),
         }
         self.tell(|view| {
             view.contact = if state == State::Lost {
