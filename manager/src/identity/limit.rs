@@ -46,14 +46,14 @@ impl<V: Clone> Expiring<V> {
 
 /// A token bucket: `rate` a second, as many at once after a second of rest.
 #[derive(Debug)]
-pub(super) struct Bucket {
+pub(crate) struct Bucket {
     rate: f64,
     level: f64,
     at: Duration,
 }
 
 impl Bucket {
-    pub(super) fn new(rate: u32) -> Self {
+    pub(crate) fn new(rate: u32) -> Self {
         Self {
             rate: f64::from(rate.max(1)),
             level: f64::from(rate.max(1)),
@@ -62,7 +62,7 @@ impl Bucket {
     }
 
     /// Takes one, or says how long to wait for it.
-    pub(super) fn take(&mut self, now: Duration) -> Result<(), Duration> {
+    pub(crate) fn take(&mut self, now: Duration) -> Result<(), Duration> {
         let passed = now.saturating_sub(self.at).as_secs_f64();
         self.at = now;
         self.level = (self.level + passed * self.rate).min(self.rate);

@@ -17,6 +17,7 @@ use kruise_api::ids::{NodeName, NodeUid};
 
 pub use api::{ApiVerifier, Settings};
 pub use error::{AuthError, DOMAIN};
+pub(crate) use limit::Bucket;
 
 /// An agent whose token was verified. It may act for this node only.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -25,6 +25,8 @@ mod store;
 
 pub use material::Policy;
 pub use serving::Serving;
+#[cfg(test)]
+pub(crate) use serving::renew_for_tests;
 pub use store::{Settings, Store, TrustError};
 
 /// Names that the serving certificate is good for, in a namespace. The first is the one that agents ask for whatever they dial.

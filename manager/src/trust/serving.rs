@@ -48,3 +48,16 @@ impl ResolvesServerCert for Serving {
         self.current.load_full()
     }
 }
+
+/// A certificate for `name` from a fresh authority, and that authority's certificate.
+#[cfg(test)]
+pub(crate) fn renew_for_tests(serving: &Serving, name: &str) -> String {
+    use super::material::{Policy, certified_key, make_authority, make_leaf};
+    let policy = Policy::default();
+    let wall = i64::try_from(crate::clock::wall_unix_ms()).expect("in range");
+    let now = jiff::Timestamp::from_millisecond(wall).expect("in range");
+    let authority = make_authority(&policy, now).expect("made");
+    let leaf = make_leaf(&authority, &[name.to_owned()], &policy, now).expect("made");
+    serving.replace(certified_key(&leaf).expect("fits"));
+    authority.certificate
+}

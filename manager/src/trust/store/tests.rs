@@ -53,6 +53,9 @@ fn store(server: &FakeApi, leads: bool, policy: Policy) -> Store {
 
 fn secret(server: &FakeApi, key: &str) -> Option<String> {
     let value = server.object(SECRET).expect("there")["data"][key].clone();
+    if value.is_null() {
+        return None;
+    }
     let bytes: ByteString = serde_json::from_value(value).ok()?;
     String::from_utf8(bytes.0).ok()
 }

@@ -1,0 +1,185 @@
+//! What each request passes: tokens for the services that do not ask themselves, and a record of refusals.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::{HeaderValue, Request, Response};
+use tonic::body::Body;
+use tonic::transport::server::TcpConnectInfo;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+use tower::{Layer, Service};
+
+use super::PeerInfo;
+use crate::clock::Monotonic;
+use crate::identity::{AuthError, Bucket, Identity, bearer_of};
+use crate::telemetry::ServeMetrics;
+
+/// Services that verify tokens themselves.
+const OWN: [&str; 2] = [
+    kruise_proto::dispatch::dispatch_service_server::SERVICE_NAME,
+    kruise_proto::inspect::inspect_service_server::SERVICE_NAME,
+];
+
+/// Lines a second about refusals; a scan of the port must not fill the log. Metrics count them all.
+const LINES_PER_SECOND: u32 = 10;
+
+/// Puts [`Guarded`] around the routes.
+#[derive(Clone, Debug)]
+pub(super) struct AuthLayer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    identity: Identity,
+    metrics: ServeMetrics,
+    clock: Monotonic,
+    lines: Mutex<Bucket>,
+}
+
+impl AuthLayer {
+    pub(super) fn new(identity: Identity, metrics: ServeMetrics) -> Self {
+        let lines = Mutex::new(Bucket::new(LINES_PER_SECOND));
+        Self {
+            shared: Arc::new(Shared {
+                identity,
+                metrics,
+                clock: Monotonic::boot(),
+                lines,
+            }),
+        }
+    }
+}
+
+impl<S> Layer<S> for AuthLayer {
+    type Service = Guarded<S>;
+
+    fn layer(&self, inner: S) -> Guarded<S> {
+        Guarded {
+            inner,
+            shared: Arc::clone(&self.shared),
+        }
+    }
+}
+
+/// Routes behind the guard.
+#[derive(Clone, Debug)]
+pub(super) struct Guarded<S> {
+    inner: S,
+    shared: Arc<Shared>,
+}
+
+impl<S> Service<Request<Body>> for Guarded<S>
+where
+    S: Service<Request<Body>, Response = Response<Body>> + Clone + Send + 'static,
+    S::Future: Send,
+{
+    type Response = Response<Body>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<Body>, S::Error>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        // The one that was asked whether it is ready must be the one that is called.
+        let fresh = self.inner.clone();
+        let mut inner = std::mem::replace(&mut self.inner, fresh);
+        let shared = Arc::clone(&self.shared);
+        Box::pin(async move {
+            let peer = request.extensions().get::<PeerInfo>().cloned();
+            if let Some(peer) = &peer {
+                // Where tonic's own `remote_addr` looks.
+                let info = TcpConnectInfo {
+                    local_addr: None,
+                    remote_addr: Some(peer.address()),
+                };
+                request.extensions_mut().insert(info);
+            }
+            let path = request.uri().path().to_owned();
+            let header = request.headers().get(http::header::AUTHORIZATION).cloned();
+            let response = match shared.admit(&path, header.as_ref()).await {
+                Ok(()) => inner.call(request).await?,
+                Err(error) => Status::from(error).into_http(),
+            };
+            shared.note(&path, peer.as_ref(), &response);
+            Ok(response)
+        })
+    }
+}
+
+impl Shared {
+    async fn admit(&self, path: &str, header: Option<&HeaderValue>) -> Result<(), AuthError> {
+        let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
+        if OWN.contains(&service) {
+            return Ok(());
+        }
+        let token = bearer_of(header.and_then(|value| value.to_str().ok()))?;
+        match self.identity.agent(token).await {
+            Err(AuthError::WrongAudience { .. } | AuthError::TokenInvalid { .. }) => {
+                let person = self.identity.person(token).await?;
+                self.identity.allowed(&person, "agents", "get").await
+            }
+            other => other.map(drop),
+        }
+    }
+
+    /// Judges a connection by the answer, and writes refusals down.
+    fn note(&self, path: &str, peer: Option<&PeerInfo>, response: &Response<Body>) {
+        let refusal = Status::from_header_map(response.headers()).filter(|status| status.code() != Code::Ok);
+        let Some(status) = refusal else {
+            if let Some(peer) = peer {
+                peer.known();
+            }
+            return;
+        };
+        match status.code() {
+            Code::Unauthenticated | Code::PermissionDenied => {
+                if let Some(peer) = peer
+                    && status.code() == Code::Unauthenticated
+                {
+                    peer.refused();
+                }
+                self.log(path, peer, &status);
+            }
+            // The token may not even have been looked at.
+            Code::Unavailable | Code::ResourceExhausted => {}
+            _ => {
+                if let Some(peer) = peer {
+                    peer.known();
+                }
+            }
+        }
+    }
+
+    fn log(&self, path: &str, peer: Option<&PeerInfo>, status: &Status) {
+        let details = status.get_error_details();
+        let reason = details.error_info().map_or("", |info| info.reason.as_str());
+        self.metrics.refused(known_reason(reason));
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        if lines.take(self.clock.now()).is_ok() {
+            let peer = peer.map(|peer| peer.address().to_string()).unwrap_or_default();
+            tracing::warn!(peer, path, reason, message = status.message(), "caller refused");
+        }
+    }
+}
+
+/// A label of metrics must be one of few.
+fn known_reason(reason: &str) -> &'static str {
+    const REASONS: [&str; 7] = [
+        "TOKEN_MISSING",
+        "TOKEN_INVALID",
+        "TOKEN_EXPIRED",
+        "WRONG_AUDIENCE",
+        "NOT_AN_AGENT",
+        "NODE_MISMATCH",
+        "FORBIDDEN",
+    ];
+    REASONS
+        .into_iter()
+        .find(|known| *known == reason)
+        .unwrap_or("OTHER")
+}

@@ -1,0 +1,154 @@
+//! A connection after its handshake: bytes, who is at the other end, and how long a stranger may stay.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, Sleep};
+use tokio_rustls::server::TlsStream;
+use tonic::transport::server::Connected;
+
+use crate::telemetry::ServeMetrics;
+
+/// How long a refused stranger gets to read the refusal.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+
+const NEW: u8 = 0;
+const KNOWN: u8 = 1;
+const REFUSED: u8 = 2;
+
+/// The other end of a connection; in the extensions of each request.
+#[derive(Clone, Debug)]
+pub struct PeerInfo {
+    address: SocketAddr,
+    standing: Arc<AtomicU8>,
+}
+
+impl PeerInfo {
+    fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            standing: Arc::new(AtomicU8::new(NEW)),
+        }
+    }
+
+    /// Where it comes from.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// A request was authenticated: the connection may stay.
+    pub(super) fn known(&self) {
+        self.standing.store(KNOWN, Ordering::Relaxed);
+    }
+
+    /// A request was refused. A known connection stays: one of many callers behind a proxy may have a bad token.
+    pub(super) fn refused(&self) {
+        // Failing means that it is known, or was refused before.
+        let _ = self
+            .standing
+            .compare_exchange(NEW, REFUSED, Ordering::Relaxed, Ordering::Relaxed);
+    }
+}
+
+/// A TLS connection that ends itself when nobody authenticates on it.
+#[derive(Debug)]
+pub(super) struct Connection {
+    stream: TlsStream<TcpStream>,
+    peer: PeerInfo,
+    deadline: Pin<Box<Sleep>>,
+    leaving: bool,
+    metrics: ServeMetrics,
+    _slot: OwnedSemaphorePermit,
+}
+
+impl Connection {
+    pub(super) fn new(
+        stream: TlsStream<TcpStream>,
+        address: SocketAddr,
+        slot: OwnedSemaphorePermit,
+        stranger: Duration,
+        metrics: ServeMetrics,
+    ) -> Self {
+        metrics.connections.inc();
+        Self {
+            stream,
+            peer: PeerInfo::new(address),
+            deadline: Box::pin(tokio::time::sleep(stranger)),
+            leaving: false,
+            metrics,
+            _slot: slot,
+        }
+    }
+
+    /// Fails when a stranger's time is up; also arranges to be asked again then.
+    fn poll_welcome(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
+        match self.peer.standing.load(Ordering::Relaxed) {
+            KNOWN => return Ok(()),
+            REFUSED if !self.leaving => {
+                self.leaving = true;
+                self.deadline.as_mut().reset(Instant::now() + LAST_WORDS);
+            }
+            _ => {}
+        }
+        match self.deadline.as_mut().poll(cx) {
+            Poll::Pending => Ok(()),
+            Poll::Ready(()) => {
+                self.metrics.closed_early("unauthenticated");
+                Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "nobody authenticated on this connection",
+                ))
+            }
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        self.metrics.connections.dec();
+    }
+}
+
+impl Connected for Connection {
+    type ConnectInfo = PeerInfo;
+
+    fn connect_info(&self) -> PeerInfo {
+        self.peer.clone()
+    }
+}
+
+impl AsyncRead for Connection {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_welcome(cx)?;
+        Pin::new(&mut self.stream).poll_read(cx, buffer)
+    }
+}
+
+impl AsyncWrite for Connection {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        // Here as well: the refusal itself is a write, and starts the time for last words.
+        self.poll_welcome(cx)?;
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
