@@ -136,13 +136,12 @@ fn look_around_text() -> String {
 
   # the manager's gRPC services, by hand
   kubectl -n kruise-system get configmap kruise-manager-ca -o jsonpath='{{.data.ca\.crt}}' > /tmp/kruise-ca.crt
-  kubectl -n kruise-system port-forward service/kruise-manager 9877:9877 >/dev/null &
+  kubectl -n kruise-system port-forward service/kruise-manager 9877:9877 >/dev/null & FORWARD=$!
   TOKEN=$(kubectl -n kruise-system create token kruise-viewer --audience kruise-inspect)
-  grpcurl -cacert /tmp/kruise-ca.crt -servername kruise-manager.kruise-system.svc \
-    -H "authorization: Bearer $TOKEN" localhost:9877 list
-  grpcurl -cacert /tmp/kruise-ca.crt -servername kruise-manager.kruise-system.svc \
-    -H "authorization: Bearer $TOKEN" localhost:9877 kruise.inspect.v1.InspectService/ListAgents
-  kill %1
+  call() {{ grpcurl -cacert /tmp/kruise-ca.crt -servername kruise-manager.kruise-system.svc -H "authorization: Bearer $TOKEN" "$@"; }}
+  sleep 1; call localhost:9877 list
+  call localhost:9877 kruise.inspect.v1.InspectService/ListAgents
+  kill $FORWARD
 
   cargo xtask cluster down --name {CLUSTER}   # takes it down, nothing is left
 "#
