@@ -1,1 +1,99 @@
 //! The agents' side: one stream per node.
+//!
+//! A stream is let in step by step: the token is verified, this replica leads, not too many attach at once, the Hello comes in time and is for the
+//! token's node, the engine knows that node. From then on one small task per stream passes messages between the agent and the engine, answers
+//! heartbeats as long as the lease is provably ours, and ends the stream when the agent falls silent, its token ends, it does not read, or it sends
+//! too much.
+
+mod admission;
+mod outbound;
+pub(crate) mod refuse;
+mod sanitize;
+mod session;
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use kruise_proto::dispatch::AttachRequest;
+use kruise_proto::dispatch::dispatch_service_server::{DispatchService, DispatchServiceServer};
+use tonic::{Request, Response, Status, Streaming};
+
+use crate::engine::EngineHandle;
+use crate::identity::{Identity, bearer};
+use crate::leader::Leadership;
+
+use admission::Bucket;
+use outbound::Outbound;
+use session::Session;
+
+/// Longest message of an agent: a Hello with thousands of tasks. Everything else is a few hundred bytes.
+const MAX_MESSAGE: usize = 4 * 1024 * 1024;
+
+/// The service.
+#[derive(Debug)]
+pub struct Dispatch {
+    shared: Arc<Shared>,
+    admission: Mutex<Bucket>,
+}
+
+/// What every stream needs.
+#[derive(Debug)]
+struct Shared {
+    engine: EngineHandle,
+    identity: Identity,
+    leadership: Leadership,
+}
+
+/// The service as tonic takes it.
+#[must_use]
+pub fn service(
+    engine: EngineHandle,
+    identity: Identity,
+    leadership: Leadership,
+) -> DispatchServiceServer<Dispatch> {
+    let admission = Mutex::new(Bucket::per_second(engine.config().attach_per_second, engine.clock().now()));
+    let shared = Arc::new(Shared { engine, identity, leadership });
+    DispatchServiceServer::new(Dispatch { shared, admission }).max_decoding_message_size(MAX_MESSAGE)
+}
+
+impl Dispatch {
+    fn admit(&self) -> Result<(), Status> {
+        let now = self.shared.engine.clock().now();
+        let mut bucket = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
+        bucket.take(now).map_err(refuse::attach_rate)
+    }
+}
+
+#[tonic::async_trait]
+impl DispatchService for Dispatch {
+    type AttachStream = Outbound;
+
+    async fn attach(
+        &self,
+        request: Request<Streaming<AttachRequest>>,
+    ) -> Result<Response<Outbound>, Status> {
+        let peer = peer(&request);
+        let shared = &self.shared;
+        let agent = match bearer(request.metadata()) {
+            Ok(token) => shared.identity.agent(token).await,
+            Err(error) => Err(error),
+        };
+        let agent = agent.map_err(|error| {
+            tracing::warn!(peer, reason = error.reason(), %error, "an agent was refused");
+            Status::from(error)
+        })?;
+        shared.leadership.check().map_err(|error| refuse::not_leader(error.leader.as_ref()))?;
+        self.admit()?;
+        let (sender, stream) = outbound::channel();
+        let session = Session::new(Arc::clone(shared), agent, peer);
+        tokio::spawn(session.run(request.into_inner(), sender));
+        Ok(Response::new(stream))
+    }
+}
+
+/// IP address of the caller; empty where the transport has none.
+fn peer<T>(request: &Request<T>) -> String {
+    request.remote_addr().map(|address| address.ip().to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests;

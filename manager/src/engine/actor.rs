@@ -16,6 +16,7 @@ use futures::StreamExt;
 use kruise_api::ids::{Epoch, JobUid};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use super::config::EngineConfig;
 use super::event::{Change, CloseReason, Effect, Event, JobWrite, Now, SecretRequest, SessionId, ToAgent};
@@ -44,6 +45,8 @@ pub(super) struct Actor {
     pub(super) config: EngineConfig,
     pub(super) metrics: EngineMetrics,
     pub(super) inbox: mpsc::Receiver<Message>,
+    /// Cancelled when the process is about to end.
+    pub(super) closing: CancellationToken,
 }
 
 impl Actor {
@@ -59,7 +62,10 @@ impl Actor {
     /// Turns everybody away until this replica leads. None when the process ends.
     async fn follow(&mut self) -> Option<(Epoch, bool)> {
         loop {
-            if let LeaderState::Leader { epoch, has_predecessor, .. } = *self.leadership.borrow_and_update() {
+            let state = self.leadership.borrow_and_update().clone();
+            if let LeaderState::Leader { epoch, has_predecessor, .. } = state
+                && !self.closing.is_cancelled()
+            {
                 return Some((epoch, has_predecessor));
             }
             tokio::select! {
@@ -156,6 +162,7 @@ impl<'a> Leading<'a> {
                 Some(message) => self.take(message),
                 None => return false,
             },
+            () = self.actor.closing.cancelled() => return false,
             () = wake => {}
         }
         for _ in 0..BATCH {

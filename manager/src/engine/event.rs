@@ -28,7 +28,7 @@ pub(crate) struct Now {
 
 /// Number of a stream within this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct SessionId(pub u64);
+pub(crate) struct SessionId(pub u64);
 
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -50,7 +50,7 @@ pub(crate) struct Attach {
 
 /// Why an agent cannot attach now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AttachRefused {
+pub(crate) enum AttachRefused {
     /// The leader has not read jobs and nodes yet.
     #[error("the leader is still reading jobs and nodes")]
     NotReady,

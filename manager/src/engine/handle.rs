@@ -8,6 +8,7 @@ use kruise_proto::dispatch::Ack;
 use kruise_proto::inspect;
 use kruise_proto::task::TaskStatus;
 use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
 
 use super::config::EngineConfig;
 use super::event::{Attach, AttachRefused, Change, Event, SessionId, ToAgent};
@@ -64,11 +65,22 @@ pub struct EngineHandle {
     config: EngineConfig,
     clock: Monotonic,
     sessions: Arc<AtomicU64>,
+    closing: CancellationToken,
 }
 
 impl EngineHandle {
-    pub(super) fn new(inbox: mpsc::Sender<Message>, config: EngineConfig, clock: Monotonic) -> Self {
-        Self { inbox, config, clock, sessions: Arc::default() }
+    pub(super) fn new(
+        inbox: mpsc::Sender<Message>,
+        config: EngineConfig,
+        clock: Monotonic,
+        closing: CancellationToken,
+    ) -> Self {
+        Self { inbox, config, clock, sessions: Arc::default(), closing }
+    }
+
+    /// Ends the engine for good: every stream is closed and sent to the next leader, nothing is handed out or written any more.
+    pub fn close(&self) {
+        self.closing.cancel();
     }
 
     /// Spans that agents are told.

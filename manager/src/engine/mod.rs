@@ -22,6 +22,7 @@ pub(crate) mod vitals;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::clock::Monotonic;
 use crate::leader::Leadership;
@@ -69,9 +70,10 @@ pub(crate) fn spawn_over(
     config: EngineConfig,
 ) -> EngineHandle {
     let (sender, inbox) = mpsc::channel(handle::INBOX);
-    let handle = EngineHandle::new(sender, config, clock.clone());
+    let closing = CancellationToken::new();
+    let handle = EngineHandle::new(sender, config, clock.clone(), closing.clone());
     let leadership = leadership.subscribe();
-    tokio::spawn(actor::Actor { cluster, leadership, clock, config, metrics, inbox }.run());
+    tokio::spawn(actor::Actor { cluster, leadership, clock, config, metrics, inbox, closing }.run());
     handle
 }
 

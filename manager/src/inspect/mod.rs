@@ -1,1 +1,196 @@
-//! What people may look at.
+//! The view for people and their tools: agents, tasks, progress as it happens.
+//!
+//! Whoever leads answers; another replica verifies the caller and then asks the leader with the caller's own token. Nothing here changes anything.
+
+mod forward;
+mod follow;
+mod roots;
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use kruise_api::ids::ObjectKey;
+use kruise_proto::inspect::inspect_service_server::{InspectService, InspectServiceServer};
+use kruise_proto::inspect::{
+    GetAgentRequest, GetAgentResponse, ListAgentsRequest, ListAgentsResponse, ListTasksRequest, ListTasksResponse,
+    WatchTasksRequest, WatchTasksResponse,
+};
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Request, Response, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use crate::dispatch::refuse;
+use crate::engine::state::TaskFilter;
+use crate::engine::{EngineGone, EngineHandle};
+use crate::identity::{DOMAIN, Identity, bearer};
+use crate::leader::Leadership;
+
+use forward::Forwarder;
+pub use roots::{ConfigMapRoots, Roots};
+
+/// Rows of a page when the caller does not say, and at most.
+const PAGE: usize = 500;
+const LARGEST_PAGE: usize = 5_000;
+/// Requests are a few names.
+const MAX_MESSAGE: usize = 64 * 1024;
+
+/// The service.
+#[derive(Debug)]
+pub struct Inspect {
+    engine: EngineHandle,
+    identity: Identity,
+    leadership: Leadership,
+    /// Name of this pod.
+    me: String,
+    forwarder: Forwarder,
+}
+
+/// The service as tonic takes it. `me` is this pod's name, `roots` what the leader's certificate is checked against.
+#[must_use]
+pub fn service(
+    engine: EngineHandle,
+    identity: Identity,
+    leadership: Leadership,
+    me: String,
+    roots: Arc<dyn Roots>,
+) -> InspectServiceServer<Inspect> {
+    let inspect = Inspect { engine, identity, leadership, me, forwarder: Forwarder::new(roots) };
+    InspectServiceServer::new(inspect).max_decoding_message_size(MAX_MESSAGE)
+}
+
+impl Inspect {
+    async fn authorise(&self, metadata: &MetadataMap, resource: &str, verb: &str) -> Result<(), Status> {
+        let person = self.identity.person(bearer(metadata)?).await?;
+        self.identity.allowed(&person, resource, verb).await?;
+        Ok(())
+    }
+
+    /// None when this replica leads; otherwise a client of the one that does.
+    async fn leader(&self, metadata: &MetadataMap) -> Result<Option<forward::Leader>, Status> {
+        match self.leadership.check() {
+            Ok(_) => Ok(None),
+            Err(error) => self.forwarder.leader(error.leader, metadata).await.map(Some),
+        }
+    }
+
+    fn gone(&self, gone: EngineGone) -> Status {
+        match gone {
+            EngineGone::NotLeading => {
+                let leader = self.leadership.check().err().and_then(|error| error.leader);
+                refuse::not_leader(leader.as_ref())
+            }
+            EngineGone::Busy => status(Code::ResourceExhausted, "BUSY", gone.to_string()),
+        }
+    }
+}
+
+/// A status with its reason.
+fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
+    Status::with_error_details(code, message, ErrorDetails::with_error_info(reason, DOMAIN, []))
+}
+
+fn page_size(wanted: u32) -> usize {
+    match wanted {
+        0 => PAGE,
+        size => usize::try_from(size).unwrap_or(LARGEST_PAGE).min(LARGEST_PAGE),
+    }
+}
+
+/// Reads "namespace/name".
+fn job_key(text: &str) -> Result<ObjectKey, Status> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok(ObjectKey::new(namespace, name))
+        }
+        _ => {
+            let text: String = text.chars().take(300).collect();
+            let message = format!("job is {text:?}; give namespace/name, or leave it empty for all jobs");
+            Err(status(Code::InvalidArgument, "BAD_JOB", message))
+        }
+    }
+}
+
+fn filter(job: &str, node: &str) -> Result<TaskFilter, Status> {
+    let job = if job.is_empty() { None } else { Some(job_key(job)?.to_string()) };
+    Ok(TaskFilter { job, node: (!node.is_empty()).then(|| node.into()) })
+}
+
+#[tonic::async_trait]
+impl InspectService for Inspect {
+    type WatchTasksStream = Pin<Box<dyn Stream<Item = Result<WatchTasksResponse, Status>> + Send>>;
+
+    async fn list_agents(
+        &self,
+        request: Request<ListAgentsRequest>,
+    ) -> Result<Response<ListAgentsResponse>, Status> {
+        self.authorise(request.metadata(), "agents", "get").await?;
+        if let Some(mut leader) = self.leader(request.metadata()).await? {
+            return leader.client.list_agents(leader.request(request.into_inner())).await;
+        }
+        let ListAgentsRequest { page_size: size, page_token } = request.into_inner();
+        let (page, epoch) =
+            self.engine.agents(page_token, page_size(size)).await.map_err(|gone| self.gone(gone))?;
+        Ok(Response::new(ListAgentsResponse {
+            agents: page.agents,
+            next_page_token: page.next.unwrap_or_default(),
+            epoch: epoch.0,
+            leader: self.me.clone(),
+        }))
+    }
+
+    async fn get_agent(&self, request: Request<GetAgentRequest>) -> Result<Response<GetAgentResponse>, Status> {
+        self.authorise(request.metadata(), "agents", "get").await?;
+        if let Some(mut leader) = self.leader(request.metadata()).await? {
+            return leader.client.get_agent(leader.request(request.into_inner())).await;
+        }
+        let name = request.into_inner().node_name;
+        let found = self.engine.agent(name.as_str().into()).await.map_err(|gone| self.gone(gone))?;
+        let Some((agent, tasks)) = found else {
+            let name: String = name.chars().take(253).collect();
+            return Err(status(Code::NotFound, "NO_SUCH_NODE", format!("there is no node {name:?}")));
+        };
+        Ok(Response::new(GetAgentResponse { agent: Some(agent), tasks }))
+    }
+
+    async fn list_tasks(
+        &self,
+        request: Request<ListTasksRequest>,
+    ) -> Result<Response<ListTasksResponse>, Status> {
+        self.authorise(request.metadata(), "tasks", "get").await?;
+        if let Some(mut leader) = self.leader(request.metadata()).await? {
+            return leader.client.list_tasks(leader.request(request.into_inner())).await;
+        }
+        let ListTasksRequest { job, node_name, page_size: size, page_token } = request.into_inner();
+        let filter = filter(&job, &node_name)?;
+        let page = self.engine.tasks(filter, page_token, page_size(size)).await.map_err(|gone| self.gone(gone))?;
+        Ok(Response::new(ListTasksResponse { tasks: page.tasks, next_page_token: page.next.unwrap_or_default() }))
+    }
+
+    async fn watch_tasks(
+        &self,
+        request: Request<WatchTasksRequest>,
+    ) -> Result<Response<Self::WatchTasksStream>, Status> {
+        self.authorise(request.metadata(), "tasks", "watch").await?;
+        if let Some(mut leader) = self.leader(request.metadata()).await? {
+            let stream = leader.client.watch_tasks(leader.request(request.into_inner())).await?;
+            return Ok(stream.map(|stream| Box::pin(stream) as Self::WatchTasksStream));
+        }
+        let WatchTasksRequest { job, node_name, until_done } = request.into_inner();
+        let filter = filter(&job, &node_name)?;
+        if until_done && filter.job.is_none() {
+            return Err(status(Code::InvalidArgument, "JOB_WANTED", "until_done needs a job"));
+        }
+        if filter.job.is_some() {
+            let key = job_key(&job)?;
+            if !self.engine.find_job(key).await.map_err(|gone| self.gone(gone))? {
+                return Err(status(Code::NotFound, "NO_SUCH_JOB", format!("there is no ImagePullJob {job}")));
+            }
+        }
+        let watched = self.engine.watch(filter.clone()).await.map_err(|gone| self.gone(gone))?;
+        Ok(Response::new(Box::pin(follow::stream(watched, filter, until_done))))
+    }
+}
+
+#[cfg(test)]
+mod tests;
