@@ -15,4 +15,6 @@ pub mod leader;
 pub mod run;
 pub mod serve;
 pub mod telemetry;
+#[cfg(test)]
+mod testing;
 pub mod trust;

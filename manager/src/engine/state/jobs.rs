@@ -40,7 +40,7 @@ pub(crate) struct JobEntry {
     /// Bytes (done, total) of tasks that have ended and left the table under this leader.
     pub(crate) ended_bytes: (u64, u64),
     /// When a summary was last told to watchers because of progress alone.
-    pub(crate) told: Duration,
+    pub(crate) told: Option<Duration>,
 }
 
 /// The request that is under way.
@@ -111,7 +111,7 @@ impl JobEntry {
             waiting: Vec::new(),
             complete: false,
             ended_bytes: (0, 0),
-            told: Duration::ZERO,
+            told: None,
         }
     }
 }

@@ -214,8 +214,8 @@ impl EngineState {
     /// A summary after progress of one task: those of many nodes together make one message a second.
     pub(super) fn publish_progress(&mut self, uid: &JobUid, now: Now) {
         let Some(entry) = self.jobs.get_mut(uid).filter(|_| self.observed) else { return };
-        if now.mono >= entry.told + SUMMARY_INTERVAL {
-            entry.told = now.mono;
+        if entry.told.is_none_or(|told| now.mono >= told + SUMMARY_INTERVAL) {
+            entry.told = Some(now.mono);
             self.publish_job(uid);
         }
     }

@@ -1,6 +1,7 @@
 //! The state, driven event by event.
 
 mod adoption;
+pub(crate) mod cluster;
 mod handout;
 mod saving;
 mod secrets;
