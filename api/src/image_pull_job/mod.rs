@@ -25,6 +25,7 @@ pub const DEFAULT_BACKOFF_LIMIT: i32 = 3;
     group = "apps.kruise.io",
     version = "v1beta1",
     kind = "ImagePullJob",
+    doc = "Pulls one image onto many nodes, a bounded number at a time.",
     plural = "imagepulljobs",
     shortname = "ipj",
     category = "kruise",
