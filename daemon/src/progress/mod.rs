@@ -18,9 +18,9 @@ use crate::runtime::{BlobInfo, ContentStore, LeaseId, RuntimeError};
 pub(crate) const POLL_EVERY: Duration = Duration::from_millis(500);
 /// So many readings in a row without a download mean that the runtime unpacks, also where a layer is known only unpacked.
 const QUIET_READINGS: u32 = 4;
-/// For so long only documents that this attempt has touched are taken for its manifest: the lease may still hold that of an
-/// earlier attempt, from before the tag was moved.
-const TOUCH_GRACE: Duration = Duration::from_secs(5);
+/// For so long the manifest is looked for again: the lease may still hold that of an earlier attempt, from before the tag was
+/// moved, when the runtime has not asked the registry yet.
+const LOOK_AGAIN: Duration = Duration::from_secs(5);
 
 /// What one attempt is about.
 #[derive(Clone, Debug)]
@@ -29,8 +29,8 @@ pub(crate) struct Subject {
     pub(crate) lease: LeaseId,
     /// When the task was taken: younger blobs were fetched by it.
     pub(crate) taken: Timestamp,
-    /// When the attempt began, on both clocks.
-    pub(crate) began: (Duration, Timestamp),
+    /// When the attempt began.
+    pub(crate) began: Duration,
 }
 
 /// Watches one attempt.
@@ -71,8 +71,13 @@ impl Watch {
         store: &dyn ContentStore,
         now: Duration,
     ) -> Result<Reading, RuntimeError> {
-        if self.tally.is_none() {
-            self.tally = self.manifest(store, now).await?.map(Tally::new);
+        if self.tally.is_none() || now < self.subject.began.saturating_add(LOOK_AGAIN) {
+            let found = self.manifest(store).await?;
+            if let Some(manifest) =
+                found.filter(|found| self.tally.as_ref().is_none_or(|tally| tally.manifest() != found))
+            {
+                self.tally = Some(Tally::new(manifest));
+            }
         }
         let Some(tally) = &mut self.tally else {
             let progress = Progress {
@@ -131,11 +136,7 @@ impl Watch {
     }
 
     /// Finds the manifest among what the lease holds.
-    async fn manifest(
-        &mut self,
-        store: &dyn ContentStore,
-        now: Duration,
-    ) -> Result<Option<Manifest>, RuntimeError> {
+    async fn manifest(&mut self, store: &dyn ContentStore) -> Result<Option<Manifest>, RuntimeError> {
         let leased = store.leased(&self.subject.lease).await?;
         let digests: Vec<&str> = leased.iter().map(String::as_str).collect();
         let mut blobs = store.blobs(&digests).await?;
@@ -145,10 +146,6 @@ impl Watch {
                 let text = store.document(&blob.digest, bytes::MAX_DOCUMENT).await?;
                 self.documents.insert(blob.digest.clone(), bytes::parse(&text));
             }
-        }
-        let (began, began_wall) = self.subject.began;
-        if now < began.saturating_add(TOUCH_GRACE) {
-            blobs.retain(|blob| blob.updated >= began_wall);
         }
         Ok(self.pick(&blobs, &leased))
     }
@@ -170,7 +167,7 @@ impl Watch {
         }
     }
 
-    /// The document that the image's name leads to: the digest of the reference, else the one touched last that no index lists.
+    /// The document that the image's name leads to: the digest of the reference, else the youngest one that no index lists.
     fn root<'a>(&'a self, blobs: &'a [BlobInfo]) -> Option<&'a str> {
         if let Some(digest) = self.subject.image.digest() {
             return Some(digest);
@@ -186,7 +183,7 @@ impl Watch {
             !listed.contains(blob.digest.as_str())
                 && !matches!(self.documents.get(&blob.digest), None | Some(Document::Other))
         };
-        let last = blobs.iter().filter(is_root).max_by_key(|blob| blob.updated)?;
+        let last = blobs.iter().filter(is_root).max_by_key(|blob| blob.created)?;
         Some(&last.digest)
     }
 }

@@ -224,7 +224,7 @@ impl Worker {
         runtime: &Arc<dyn Runtime>,
         window: Window,
     ) -> Result<(String, Option<Progress>), Failing> {
-        let began = (self.shared.clock.now_mono(), self.shared.clock.now_wall());
+        let began = self.shared.clock.now_mono();
         let lease = self.lease(runtime).await;
         let mut watch = lease.clone().map(|lease| {
             let subject = Subject {
@@ -235,7 +235,12 @@ impl Worker {
             };
             Watch::new(subject, self.shared.rules)
         });
-        self.fetch(runtime, lease, &mut watch, window).await?;
+        if let Err(failing) = self.fetch(runtime, lease, &mut watch, window).await {
+            if failing.failure.reason == Reason::Corrupt {
+                self.discard(runtime).await;
+            }
+            return Err(failing);
+        }
         let progress = self
             .read(runtime, &mut watch)
             .await
@@ -335,6 +340,15 @@ impl Worker {
                 tracing::warn!(task = %self.task, %error, "no lease: this attempt will not resume if it is cut off");
                 None
             }
+        }
+    }
+
+    /// Throws away what came in wrong. The lease keeps it too, and the runtime would check the same bytes for ever.
+    async fn discard(&self, runtime: &Arc<dyn Runtime>) {
+        if let Some(content) = runtime.content()
+            && let Err(error) = content.discard(&self.lease).await
+        {
+            tracing::warn!(task = %self.task, %error, "a spoilt download was not thrown away");
         }
     }
 

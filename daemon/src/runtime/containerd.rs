@@ -50,6 +50,27 @@ impl Containerd {
     }
 }
 
+impl Containerd {
+    /// What a lease holds of one kind.
+    fn held(
+        &self,
+        lease: &LeaseId,
+        kind: &'static str,
+    ) -> impl Future<Output = Result<BTreeSet<String>, RuntimeError>> + use<> {
+        let mut client = self.leases.clone();
+        let request = services::ListResourcesRequest { id: lease.0.clone() };
+        async move {
+            let call = client.list_resources(in_namespace(request));
+            let answer = within("ListLeaseResources", CALL_TIMEOUT, call).await?;
+            let of_kind = answer
+                .resources
+                .into_iter()
+                .filter(|resource| resource.r#type == kind);
+            Ok(of_kind.map(|resource| resource.id).collect())
+        }
+    }
+}
+
 fn in_namespace<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request
@@ -108,16 +129,18 @@ impl ContentStore for Containerd {
     }
 
     fn leased(&self, lease: &LeaseId) -> BoxFuture<'_, Result<BTreeSet<String>, RuntimeError>> {
-        let mut client = self.leases.clone();
-        let request = services::ListResourcesRequest { id: lease.0.clone() };
+        self.held(lease, "content").boxed()
+    }
+
+    fn discard(&self, lease: &LeaseId) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        let mut client = self.content.clone();
+        let held = self.held(lease, "ingests");
         async move {
-            let call = client.list_resources(in_namespace(request));
-            let answer = within("ListLeaseResources", CALL_TIMEOUT, call).await?;
-            let content = answer
-                .resources
-                .into_iter()
-                .filter(|resource| resource.r#type == "content");
-            Ok(content.map(|resource| resource.id).collect())
+            for r#ref in held.await? {
+                let call = client.abort(in_namespace(services::AbortRequest { r#ref }));
+                within("AbortContent", CALL_TIMEOUT, call).await?;
+            }
+            Ok(())
         }
         .boxed()
     }
@@ -191,6 +214,5 @@ fn blob(info: services::Info) -> BlobInfo {
         digest: info.digest,
         size: u64::try_from(info.size).unwrap_or_default(),
         created: time(info.created_at),
-        updated: time(info.updated_at),
     }
 }

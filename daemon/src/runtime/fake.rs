@@ -50,6 +50,8 @@ pub enum Event {
     LeaseMade(LeaseId),
     /// A lease was dropped.
     LeaseDropped(LeaseId),
+    /// Unfinished downloads were thrown away.
+    Discarded,
 }
 
 #[derive(Debug, Default)]
@@ -381,6 +383,23 @@ impl ContentStore for Fake {
         .boxed()
     }
 
+    fn discard(&self, _lease: &LeaseId) -> BoxFuture<'_, Result<(), RuntimeError>> {
+        async {
+            self.check("AbortContent")?;
+            let mut state = self.lock();
+            let State {
+                fetched,
+                documents,
+                events,
+                ..
+            } = &mut *state;
+            fetched.retain(|digest, _| documents.contains_key(digest));
+            events.push(Event::Discarded);
+            Ok(())
+        }
+        .boxed()
+    }
+
     fn blobs(&self, digests: &[&str]) -> BoxFuture<'_, Result<Vec<BlobInfo>, RuntimeError>> {
         let digests: Vec<String> = digests.iter().map(|digest| (*digest).to_owned()).collect();
         async move {
@@ -395,7 +414,6 @@ impl ContentStore for Fake {
                     digest,
                     size,
                     created: now,
-                    updated: now,
                 }
             };
             Ok(complete.map(info).collect())

@@ -53,6 +53,9 @@ pub trait ContentStore: Send + Sync {
     /// Digests of the complete blobs that a lease holds.
     fn leased(&self, lease: &LeaseId) -> BoxFuture<'_, Result<BTreeSet<String>, RuntimeError>>;
 
+    /// Throws away the unfinished downloads that a lease holds.
+    fn discard(&self, lease: &LeaseId) -> BoxFuture<'_, Result<(), RuntimeError>>;
+
     /// Those of the given blobs that are complete.
     fn blobs(&self, digests: &[&str]) -> BoxFuture<'_, Result<Vec<BlobInfo>, RuntimeError>>;
 
@@ -72,8 +75,6 @@ pub struct BlobInfo {
     pub size: u64,
     /// When it became complete.
     pub created: Timestamp,
-    /// When its labels last changed, as every pull that uses it does.
-    pub updated: Timestamp,
 }
 
 /// Name of a lease on content.

@@ -182,6 +182,12 @@ impl Tally {
         }
     }
 
+    /// What is counted.
+    #[must_use]
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
     /// Digests that were not complete when last looked at.
     #[must_use]
     pub fn missing(&self) -> Vec<&str> {

@@ -1,0 +1,221 @@
+//! The puller on a real containerd: that bytes are true, and that a pull that was cut off goes on where it stopped.
+//!
+//! Needs a socket and an image that takes some seconds to fetch, given by KRUISE_TEST_CONTAINERD and KRUISE_TEST_IMAGE; without
+//! them there is nothing to test. Several images, separated by spaces, with what each must end with, such as
+//! `reg:5000/nope:1=NotFound`, are given by KRUISE_TEST_REASONS; an image of which the registry spoils a layer the first time that
+//! it is asked for it, by KRUISE_TEST_SPOILT.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kruise_api::ids::TaskId;
+use kruise_api::reference::ImageRef;
+use kruise_daemon::clock::Clock;
+use kruise_daemon::journal::{Journal, State};
+use kruise_daemon::metrics::Metrics;
+use kruise_daemon::puller::order::Order;
+use kruise_daemon::puller::{Deps, Puller, Settings, Welcome};
+use kruise_daemon::runtime::cri::Cri;
+use kruise_daemon::runtime::{Link, Runtime};
+use kruise_planner::node::stall::Rules;
+use kruise_planner::task::{Phase, Reason};
+use kruise_proto::dispatch::{self, PullImage};
+use kruise_proto::{convert, task};
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+struct Node {
+    puller: Puller,
+    _link: watch::Sender<Link>,
+}
+
+async fn start(socket: &str, journal: (Journal, State)) -> Node {
+    let (cri, info) = Cri::connect(socket).await.expect("a container runtime");
+    let runtime: Arc<dyn Runtime> = Arc::new(cri);
+    let (sender, link) = watch::channel(Link::Up {
+        runtime,
+        info,
+        disk: None,
+    });
+    let rules = Rules {
+        min_rate: 65_536,
+        timeout: Duration::from_secs(30),
+    };
+    let settings = Settings {
+        slots: Some(3),
+        rules,
+    };
+    let (journal, state) = journal;
+    let deps = Deps {
+        clock: Clock::boot(),
+        link,
+        journal,
+        state,
+        metrics: Arc::new(Metrics::default()),
+    };
+    Node {
+        puller: Puller::spawn(settings, deps),
+        _link: sender,
+    }
+}
+
+fn order(id: &str, image: &str, backoff_limit: u32) -> Order {
+    let pull = PullImage {
+        image: image.into(),
+        backoff_limit,
+        ..Default::default()
+    };
+    dispatch::Order {
+        task_id: id.into(),
+        work: Some(dispatch::order::Work::PullImage(pull)),
+    }
+    .into()
+}
+
+/// Waits for a state of the task, and prints how it gets there.
+async fn until(puller: &Puller, id: &str, wanted: impl Fn(&task::TaskStatus) -> bool) -> task::TaskStatus {
+    let mut board = puller.board();
+    let begin = Instant::now();
+    let id = TaskId::from(id);
+    let wait = async {
+        loop {
+            if let Some(status) = board.borrow_and_update().0.get(&id) {
+                let progress = status.progress.unwrap_or_default();
+                println!(
+                    "{:5.1} s {:?} {}/{} B {} B/s layers {}/{} attempt {} {}",
+                    begin.elapsed().as_secs_f32(),
+                    convert::phase_from_number(status.phase),
+                    progress.bytes_done,
+                    progress.bytes_total,
+                    progress.bytes_per_second,
+                    progress.layers_done,
+                    progress.layers_total,
+                    status.attempts,
+                    status.message,
+                );
+                if wanted(status) {
+                    return status.as_ref().clone();
+                }
+            }
+            board.changed().await.expect("the engine runs");
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(180), wait)
+        .await
+        .expect("in time")
+}
+
+fn ended(status: &task::TaskStatus) -> bool {
+    convert::phase_from_number(status.phase).is_final()
+}
+
+#[tokio::test]
+async fn a_pull_that_was_cut_off_goes_on() {
+    let (Ok(socket), Ok(image)) = (
+        std::env::var("KRUISE_TEST_CONTAINERD"),
+        std::env::var("KRUISE_TEST_IMAGE"),
+    ) else {
+        return;
+    };
+    let directory = tempfile::tempdir().expect("a directory");
+    let node = start(&socket, Journal::open(directory.path())).await;
+    node.puller
+        .replace(Welcome(1), vec![order("t", &image, 0)])
+        .await
+        .expect("taken");
+    let half = |status: &task::TaskStatus| {
+        let progress = status.progress.unwrap_or_default();
+        progress.bytes_total > 0 && progress.bytes_done * 2 > progress.bytes_total
+    };
+    let before = until(&node.puller, "t", half).await.progress.expect("known");
+    // As a crash does it: the call breaks off, nothing is tidied up.
+    node.puller.stop().await;
+    drop(node);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+
+    let node = start(&socket, Journal::open(directory.path())).await;
+    let begin = Instant::now();
+    node.puller
+        .replace(Welcome(1), vec![order("t", &image, 0)])
+        .await
+        .expect("taken");
+    let first = until(&node.puller, "t", |status| {
+        status.progress.unwrap_or_default().bytes_total > 0
+    })
+    .await;
+    let resumed = first.progress.expect("known").bytes_done;
+    println!("cut off at {} B, goes on at {resumed} B", before.bytes_done);
+    assert!(
+        resumed * 10 >= before.bytes_done * 9,
+        "{resumed} of {}",
+        before.bytes_done
+    );
+    let last = until(&node.puller, "t", ended).await;
+    println!(
+        "done {:.1} s after the restart: {last:?}",
+        begin.elapsed().as_secs_f32()
+    );
+    assert_eq!(convert::phase_from_number(last.phase), Phase::Succeeded);
+    let progress = last.progress.expect("known");
+    assert_eq!(progress.bytes_done, progress.bytes_total);
+    assert!(!last.already_present && last.image_id.starts_with("sha256:"));
+    let (cri, _) = Cri::connect(&socket).await.expect("a container runtime");
+    let reference = ImageRef::parse(&image).expect("an image");
+    assert!(cri.image(&reference).await.expect("an answer").is_some());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let leases = cri
+        .content()
+        .expect("containerd")
+        .leases()
+        .await
+        .expect("an answer");
+    assert!(leases.is_empty(), "{leases:?}");
+}
+
+#[tokio::test]
+async fn failures_have_their_reasons() {
+    let (Ok(socket), Ok(cases)) = (
+        std::env::var("KRUISE_TEST_CONTAINERD"),
+        std::env::var("KRUISE_TEST_REASONS"),
+    ) else {
+        return;
+    };
+    let node = start(&socket, (Journal::none(), State::default())).await;
+    let mut wrong = Vec::new();
+    for case in cases.split_whitespace() {
+        let (image, want) = case.split_once('=').expect("IMAGE=REASON");
+        node.puller
+            .replace(Welcome(1), vec![order(image, image, 0)])
+            .await
+            .expect("taken");
+        let last = until(&node.puller, image, ended).await;
+        let reason = convert::reason_from_number(last.reason);
+        println!("{image}: {reason:?}: {}", last.message);
+        if reason.map(|reason: Reason| reason.to_string()).as_deref() != Some(want) {
+            wrong.push(format!("{image}: {reason:?}, not {want}: {}", last.message));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[tokio::test]
+async fn a_layer_that_came_spoilt_is_fetched_again() {
+    let (Ok(socket), Ok(image)) = (
+        std::env::var("KRUISE_TEST_CONTAINERD"),
+        std::env::var("KRUISE_TEST_SPOILT"),
+    ) else {
+        return;
+    };
+    let node = start(&socket, (Journal::none(), State::default())).await;
+    node.puller
+        .replace(Welcome(1), vec![order("spoilt", &image, 2)])
+        .await
+        .expect("taken");
+    let last = until(&node.puller, "spoilt", ended).await;
+    assert_eq!(
+        convert::phase_from_number(last.phase),
+        Phase::Succeeded,
+        "{last:?}"
+    );
+    assert_eq!(last.attempts, 2);
+}
