@@ -41,7 +41,9 @@ impl Mark {
     /// The end of the log as it is now.
     pub fn now(cluster: &Cluster) -> Result<Self> {
         let log = cluster.layout().audit_log();
-        let length = std::fs::metadata(&log).with_context(|| format!("cannot look at {}", log.display()))?.len();
+        let length = std::fs::metadata(&log)
+            .with_context(|| format!("cannot look at {}", log.display()))?
+            .len();
         Ok(Self(length))
     }
 }
@@ -95,7 +97,8 @@ impl Counters {
     pub fn since(cluster: &Cluster, mark: Mark) -> Result<Self> {
         let log = cluster.layout().audit_log();
         let mut file = File::open(&log).with_context(|| format!("cannot open {}", log.display()))?;
-        file.seek(SeekFrom::Start(mark.0)).context("cannot go to the mark")?;
+        file.seek(SeekFrom::Start(mark.0))
+            .context("cannot go to the mark")?;
         Self::read(BufReader::new(file))
     }
 
@@ -134,7 +137,9 @@ impl Counters {
     pub fn table(&self) -> BTreeMap<(String, String, String, u16), usize> {
         let mut table = BTreeMap::new();
         for r in &self.requests {
-            *table.entry((r.agent.clone(), r.verb.clone(), r.resource.clone(), r.code)).or_default() += 1;
+            *table
+                .entry((r.agent.clone(), r.verb.clone(), r.resource.clone(), r.code))
+                .or_default() += 1;
         }
         table
     }
@@ -154,7 +159,9 @@ impl Counters {
             if r.is_read() || r.dry_run || UNCOUNTED.contains(&r.resource.as_str()) {
                 continue;
             }
-            *sum.by_resource.entry(format!("{} {}", r.verb, r.resource)).or_default() += 1;
+            *sum.by_resource
+                .entry(format!("{} {}", r.verb, r.resource))
+                .or_default() += 1;
             if r.resource == "events" || r.resource == "events.k8s.io/events" {
                 sum.events += 1;
             } else if r.verb == "delete" && TRANSIENT.contains(&r.resource.as_str()) {
@@ -181,7 +188,9 @@ impl Counters {
     /// Watches that are still open, by resource. Meaningful from [`Mark::START`] only.
     #[must_use]
     pub fn open_watches(&self, agent_prefix: &str) -> BTreeMap<String, usize> {
-        let open = Self { requests: self.requests.iter().filter(|r| !r.complete).cloned().collect() };
+        let open = Self {
+            requests: self.requests.iter().filter(|r| !r.complete).cloned().collect(),
+        };
         open.watches(agent_prefix)
     }
 
@@ -193,7 +202,11 @@ impl Counters {
 
     fn by_verb(&self, agent_prefix: &str, verb: &str) -> BTreeMap<String, usize> {
         let mut counts = BTreeMap::new();
-        for r in self.requests.iter().filter(|r| r.verb == verb && r.agent.starts_with(agent_prefix)) {
+        for r in self
+            .requests
+            .iter()
+            .filter(|r| r.verb == verb && r.agent.starts_with(agent_prefix))
+        {
             *counts.entry(r.resource.clone()).or_default() += 1;
         }
         counts
@@ -202,7 +215,11 @@ impl Counters {
 
 impl fmt::Display for ApiWrites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} writes, {} events, {} TTL deletions", self.writes, self.events, self.ttl_deletes)?;
+        write!(
+            f,
+            "{} writes, {} events, {} TTL deletions",
+            self.writes, self.events, self.ttl_deletes
+        )?;
         for (what, count) in &self.by_resource {
             write!(f, "\n  {count:>4}  {what}")?;
         }
@@ -257,12 +274,20 @@ impl Entry {
         let (path, query) = self.uri.split_once('?').unwrap_or((&self.uri, ""));
         let object = self.object_ref.unwrap_or_default();
         let parts = [&object.api_group, &object.resource, &object.subresource];
-        let parts: Vec<_> = parts.into_iter().filter(|p| !p.is_empty()).map(String::as_str).collect();
+        let parts: Vec<_> = parts
+            .into_iter()
+            .filter(|p| !p.is_empty())
+            .map(String::as_str)
+            .collect();
         let request = Request {
             agent: self.user_agent.split(' ').next().unwrap_or_default().to_owned(),
             user: self.user.username,
             verb: self.verb,
-            resource: if parts.is_empty() { path.to_owned() } else { parts.join("/") },
+            resource: if parts.is_empty() {
+                path.to_owned()
+            } else {
+                parts.join("/")
+            },
             namespace: object.namespace,
             name: object.name,
             code: self.response_status.map_or(0, |s| s.code),
@@ -279,7 +304,15 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn line(id: &str, stage: &str, agent: &str, verb: &str, group: &str, resource: &str, query: &str) -> String {
+    fn line(
+        id: &str,
+        stage: &str,
+        agent: &str,
+        verb: &str,
+        group: &str,
+        resource: &str,
+        query: &str,
+    ) -> String {
         let (resource, subresource) = resource.split_once('/').unwrap_or((resource, ""));
         let entry = serde_json::json!({
             "auditID": id, "stage": stage, "requestURI": format!("/apis/x{query}"), "verb": verb,
@@ -300,7 +333,15 @@ mod tests {
         let done = "ResponseComplete";
         let job = "imagepulljobs";
         let counted = counters(&[
-            line("1", done, manager, "patch", "apps.kruise.io", "imagepulljobs/status", ""),
+            line(
+                "1",
+                done,
+                manager,
+                "patch",
+                "apps.kruise.io",
+                "imagepulljobs/status",
+                "",
+            ),
             line("2", done, manager, "update", "coordination.k8s.io", "leases", ""),
             line("3", done, manager, "create", "", "serviceaccounts/token", ""),
             line("4", done, manager, "create", "", "events", ""),
@@ -311,7 +352,11 @@ mod tests {
             line("9", done, "kubectl", "create", "apps.kruise.io", job, ""),
         ]);
         let writes = counted.api_writes("kruise-");
-        assert_eq!((writes.writes, writes.events, writes.ttl_deletes), (1, 1, 1), "{writes}");
+        assert_eq!(
+            (writes.writes, writes.events, writes.ttl_deletes),
+            (1, 1, 1),
+            "{writes}"
+        );
         assert_eq!(counted.lists("kruise-manager").values().sum::<usize>(), 1);
     }
 
@@ -322,12 +367,18 @@ mod tests {
         let open = counters(std::slice::from_ref(&begun));
         assert_eq!((open.watches("a").len(), open.open_watches("a").len()), (1, 1));
         let closed = counters(&[begun, ended]);
-        assert_eq!((closed.watches("a")["pods"], closed.open_watches("a").len()), (1, 0));
+        assert_eq!(
+            (closed.watches("a")["pods"], closed.open_watches("a").len()),
+            (1, 0)
+        );
     }
 
     #[test]
     fn a_half_written_line_waits_for_its_end() {
         let whole = line("1", "ResponseComplete", "a", "get", "", "pods", "");
-        assert_eq!(counters(&[whole.clone(), whole[..40].to_owned()]).requests.len(), 1);
+        assert_eq!(
+            counters(&[whole.clone(), whole[..40].to_owned()]).requests.len(),
+            1
+        );
     }
 }

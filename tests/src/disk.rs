@@ -23,24 +23,34 @@ impl SmallDisk {
         fs::create_dir_all(&below).with_context(|| format!("cannot create {}", below.display()))?;
         let options = format!("size={bytes},mode=0755");
         cluster.node_exec(node, &["mount", "-t", "tmpfs", "-o", &options, "small", path])?;
-        Ok(Self { cluster: cluster.clone(), node: node.to_owned(), path: path.to_owned() })
+        Ok(Self {
+            cluster: cluster.clone(),
+            node: node.to_owned(),
+            path: path.to_owned(),
+        })
     }
 
     /// Fills the file system up to so many free bytes.
     pub fn fill(&self, leave: u64) -> Result<()> {
         let free = self.free()?;
         let size = free.saturating_sub(leave).to_string();
-        self.cluster.node_exec(&self.node, &["fallocate", "-l", &size, &self.ballast()]).map(drop)
+        self.cluster
+            .node_exec(&self.node, &["fallocate", "-l", &size, &self.ballast()])
+            .map(drop)
     }
 
     /// Removes what [`SmallDisk::fill`] wrote.
     pub fn relieve(&self) -> Result<()> {
-        self.cluster.node_exec(&self.node, &["rm", "-f", &self.ballast()]).map(drop)
+        self.cluster
+            .node_exec(&self.node, &["rm", "-f", &self.ballast()])
+            .map(drop)
     }
 
     /// Free bytes.
     pub fn free(&self) -> Result<u64> {
-        let text = self.cluster.node_exec(&self.node, &["stat", "-f", "-c", "%a %S", &self.path])?;
+        let text = self
+            .cluster
+            .node_exec(&self.node, &["stat", "-f", "-c", "%a %S", &self.path])?;
         let mut numbers = text.split_whitespace().map(str::parse::<u64>);
         let (Some(Ok(blocks)), Some(Ok(size))) = (numbers.next(), numbers.next()) else {
             anyhow::bail!("cannot read the free space from {text:?}");

@@ -2,7 +2,6 @@
 //! reports what was last seen.
 
 use std::fmt::Display;
-use std::future::Future;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
@@ -25,11 +24,11 @@ pub fn not_yet<T>(status: impl Display) -> Result<Seen<T>> {
 
 /// Asks `check` every [`POLL`] until it answers [`Seen::Done`]. An error of `check` counts as "not yet":
 /// the cluster may be in the middle of a fault. The time-out tells the last status or error.
-pub async fn wait_for<T, F, Fut>(what: &str, timeout: Duration, mut check: F) -> Result<T>
-where
-    F: FnMut() -> Fut,
-    Fut: Future<Output = Result<Seen<T>>>,
-{
+pub async fn wait_for<T>(
+    what: &str,
+    timeout: Duration,
+    mut check: impl AsyncFnMut() -> Result<Seen<T>>,
+) -> Result<T> {
     let end = Instant::now() + timeout;
     let mut last = String::from("never answered");
     loop {

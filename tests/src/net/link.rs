@@ -21,7 +21,11 @@ impl Cluster {
     /// Limits what a node receives, in megabits per second.
     pub fn rate_limit(&self, node: &str, megabits: u32) -> Result<()> {
         let rate = format!("{megabits}mbit");
-        self.tc(node, &["replace"], &["root", "tbf", "rate", &rate, "burst", "256kb", "latency", "50ms"])
+        self.tc(
+            node,
+            &["replace"],
+            &["root", "tbf", "rate", &rate, "burst", "256kb", "latency", "50ms"],
+        )
     }
 
     /// Ends a [`Cluster::rate_limit`]; without one it does nothing.
@@ -41,7 +45,11 @@ impl Cluster {
         let link = self.link_of(node)?;
         let namespace = self.layout().control_plane();
         let mut command = Command::new("tc");
-        command.args(["-n", &namespace, "qdisc"]).args(verb).args(["dev", &link]).args(rest);
+        command
+            .args(["-n", &namespace, "qdisc"])
+            .args(verb)
+            .args(["dev", &link])
+            .args(rest);
         cmd::run(&mut command).map(drop)
     }
 }

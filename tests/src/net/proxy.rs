@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
@@ -60,8 +60,15 @@ impl TcpProxy {
             let _ = tell.send(listener.local_addr().context("a bound socket has an address")?);
             run(listener, target, &watched, stopped)
         });
-        let address = told.recv_timeout(Duration::from_secs(5)).context("the proxy did not start")?;
-        Ok(Self { address, mood, stop: Some(stop), thread: Some(thread) })
+        let address = told
+            .recv_timeout(Duration::from_secs(5))
+            .context("the proxy did not start")?;
+        Ok(Self {
+            address,
+            mood,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
     }
 
     /// Where to connect to, inside the cluster's network.
@@ -95,7 +102,12 @@ impl TcpProxy {
 
     /// Ends delays, cuts and refusals.
     pub fn heal(&self) {
-        self.mood.send_modify(|m| *m = Mood { reset: m.reset, ..Mood::default() });
+        self.mood.send_modify(|m| {
+            *m = Mood {
+                reset: m.reset,
+                ..Mood::default()
+            }
+        });
     }
 
     /// Cuts and heals both ways in turn, each for so long, so many times.
@@ -124,9 +136,13 @@ fn run(
     mood: &watch::Receiver<Mood>,
     stopped: oneshot::Receiver<()>,
 ) -> Result<()> {
-    listener.set_nonblocking(true).context("cannot prepare the listener")?;
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    listener
+        .set_nonblocking(true)
+        .context("cannot prepare the listener")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
     runtime.block_on(async {
         tokio::select! {
             ended = accept(listener, target, mood) => ended,
@@ -140,7 +156,7 @@ async fn accept(listener: TcpListener, target: SocketAddr, mood: &watch::Receive
     loop {
         let (client, _) = listener.accept().await.context("cannot accept")?;
         // Whatever ends this connection early ends it with a reset, as a broken network would.
-        let _ = rustix::net::sockopt::set_socket_linger(&client, Some(Duration::ZERO));
+        let _ = linger(&client, Some(Duration::ZERO));
         let now = *mood.borrow();
         if !now.refuse {
             tokio::spawn(carry(client, target, mood.clone(), now.reset));
@@ -148,32 +164,40 @@ async fn accept(listener: TcpListener, target: SocketAddr, mood: &watch::Receive
     }
 }
 
-async fn carry(client: TcpStream, target: SocketAddr, mut mood: watch::Receiver<Mood>, born: u64) -> io::Result<()> {
-    let server = TcpStream::connect(target).await?;
-    rustix::net::sockopt::set_socket_linger(&server, Some(Duration::ZERO))?;
-    let graceful = [rustix::io::dup(&client)?, rustix::io::dup(&server)?];
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = server.into_split();
+async fn carry(
+    mut client: TcpStream,
+    target: SocketAddr,
+    mut mood: watch::Receiver<Mood>,
+    born: u64,
+) -> io::Result<()> {
+    let mut server = TcpStream::connect(target).await?;
+    linger(&server, Some(Duration::ZERO))?;
+    // Borrowed halves: owned ones say goodbye when dropped, and a reset does not.
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
     let up = pump(from_client, to_server, mood.clone(), |m| m.hold_to_server);
     let down = pump(from_server, to_client, mood.clone(), |m| m.hold_to_client);
-    tokio::select! {
-        both = async { tokio::try_join!(up, down) } => {
-            both?;
-            // Both ends said that they were done: an ordinary end.
-            for socket in graceful {
-                rustix::net::sockopt::set_socket_linger(&socket, None)?;
-            }
-            Ok(())
-        }
-        _ = mood.wait_for(|m| m.reset > born) => Ok(()),
+    let ended = tokio::select! {
+        both = async { tokio::try_join!(up, down) } => both.map(|_| true)?,
+        _ = mood.wait_for(|m| m.reset > born) => false,
+    };
+    if ended {
+        // Both ends said that they were done: an ordinary end.
+        linger(&client, None)?;
+        linger(&server, None)?;
     }
+    Ok(())
+}
+
+fn linger(socket: &TcpStream, time: Option<Duration>) -> io::Result<()> {
+    Ok(rustix::net::sockopt::set_socket_linger(socket, time)?)
 }
 
 /// Moves bytes one way. Reading goes on while they wait, up to a bound, so that a delay does not become a
 /// lower rate.
 async fn pump(
-    mut from: OwnedReadHalf,
-    mut to: OwnedWriteHalf,
+    mut from: ReadHalf<'_>,
+    mut to: WriteHalf<'_>,
     mut mood: watch::Receiver<Mood>,
     held: impl Fn(&Mood) -> bool,
 ) -> io::Result<()> {

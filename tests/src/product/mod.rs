@@ -4,6 +4,8 @@ mod job;
 mod process;
 mod reach;
 
+use std::fmt;
+
 use anyhow::{Context, Result};
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
@@ -21,7 +23,7 @@ use crate::cluster::Cluster;
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
 
 /// A cluster with the product in it, and a namespace of the test's own.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Product {
     pub cluster: Cluster,
     pub client: kube::Client,
@@ -35,6 +37,16 @@ pub struct Leader {
     pub pod: String,
     pub holder: String,
     pub epoch: u64,
+}
+
+impl fmt::Debug for Product {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // A client has nothing to show.
+        f.debug_struct("Product")
+            .field("cluster", &self.cluster)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Product {

@@ -28,7 +28,10 @@ pub(super) struct Pace {
 
 impl Pace {
     pub(super) fn new(rate: u64) -> Self {
-        Self { rate: rate.max(1), next: None }
+        Self {
+            rate: rate.max(1),
+            next: None,
+        }
     }
 
     /// When a piece of this size has had its time.
@@ -51,7 +54,11 @@ pub(super) struct Plan {
 impl Plan {
     fn piece(&self) -> usize {
         // A slow body moves twenty times a second rather than in leaps.
-        let slowest = self.paces.iter().map(|p| p.lock().unwrap_or_else(PoisonError::into_inner).rate).min();
+        let slowest = self
+            .paces
+            .iter()
+            .map(|p| p.lock().unwrap_or_else(PoisonError::into_inner).rate)
+            .min();
         let twentieth = usize::try_from(slowest.unwrap_or(u64::MAX) / 20).unwrap_or(PIECE);
         twentieth.clamp(1, PIECE)
     }
@@ -68,17 +75,24 @@ impl Plan {
 /// The body as the client gets it. The log entry lives in it and ends with it.
 pub(super) fn through(incoming: Incoming, plan: Plan, entry: Entry) -> Body {
     let piece = plan.piece();
-    let pieces = BodyStream::new(incoming).map(|frame| frame.map_err(io::Error::other)).flat_map(move |frame| {
-        stream::iter(match frame {
-            Ok(frame) => match frame.into_data() {
-                Ok(data) => split(data, piece).map(Ok).collect(),
-                // Trailers mean nothing in this protocol.
-                Err(_) => Vec::new(),
-            },
-            Err(error) => vec![Err(error)],
-        })
-    });
-    let state = Transfer { pieces: Box::pin(pieces), plan, entry, sent: 0 };
+    let pieces = BodyStream::new(incoming)
+        .map(|frame| frame.map_err(io::Error::other))
+        .flat_map(move |frame| {
+            stream::iter(match frame {
+                Ok(frame) => match frame.into_data() {
+                    Ok(data) => split(data, piece).map(Ok).collect(),
+                    // Trailers mean nothing in this protocol.
+                    Err(_) => Vec::new(),
+                },
+                Err(error) => vec![Err(error)],
+            })
+        });
+    let state = Transfer {
+        pieces: Box::pin(pieces),
+        plan,
+        entry,
+        sent: 0,
+    };
     let frames = stream::try_unfold(state, |mut state| async move {
         let next = state.next().await?;
         Ok(next.map(|data| (Frame::data(data), state)))
@@ -99,7 +113,9 @@ struct Transfer<S> {
 
 impl<S: Stream<Item = io::Result<Bytes>>> Transfer<S> {
     async fn next(&mut self) -> io::Result<Option<Bytes>> {
-        let Some(piece) = self.pieces.next().await else { return Ok(None) };
+        let Some(piece) = self.pieces.next().await else {
+            return Ok(None);
+        };
         let mut piece = piece?;
         if let Some(limit) = self.plan.limit() {
             let left = usize::try_from(limit - self.sent).unwrap_or(usize::MAX);
@@ -109,7 +125,10 @@ impl<S: Stream<Item = io::Result<Bytes>>> Transfer<S> {
             piece.truncate(left);
         }
         for pace in &self.plan.paces {
-            let due = pace.lock().unwrap_or_else(PoisonError::into_inner).due(piece.len());
+            let due = pace
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .due(piece.len());
             sleep_until(due.into()).await;
         }
         if matches!(self.plan.fault, Some(Fault::Corrupt)) && self.sent == 0 {

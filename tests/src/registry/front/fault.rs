@@ -47,13 +47,19 @@ impl Match {
     /// Requests for manifests: the first of a pull.
     #[must_use]
     pub fn manifests() -> Self {
-        Self { part: Some("/manifests/"), ..Self::default() }
+        Self {
+            part: Some("/manifests/"),
+            ..Self::default()
+        }
     }
 
     /// Requests for blobs: configuration and layers.
     #[must_use]
     pub fn blobs() -> Self {
-        Self { part: Some("/blobs/"), ..Self::default() }
+        Self {
+            part: Some("/blobs/"),
+            ..Self::default()
+        }
     }
 
     /// Only paths with this in them: a repository's name, a tag, a digest.
@@ -72,7 +78,10 @@ impl Match {
 
     fn fits(&self, access: &Access) -> bool {
         self.part.is_none_or(|part| access.path.contains(part))
-            && self.containing.as_ref().is_none_or(|part| access.path.contains(part))
+            && self
+                .containing
+                .as_ref()
+                .is_none_or(|part| access.path.contains(part))
             && (self.node.is_none() || self.node == access.node)
     }
 }
@@ -99,7 +108,13 @@ impl Rule {
         let mut state = shared.lock();
         let id = state.next_rule;
         state.next_rule += 1;
-        state.rules.push(Entry { id, on, fault, left: None, applied: 0 });
+        state.rules.push(Entry {
+            id,
+            on,
+            fault,
+            left: None,
+            applied: 0,
+        });
         drop(state);
         Self { shared, id }
     }
@@ -128,14 +143,22 @@ impl Rule {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Entry) -> T) -> Option<T> {
-        self.shared.lock().rules.iter_mut().find(|entry| entry.id == self.id).map(work)
+        self.shared
+            .lock()
+            .rules
+            .iter_mut()
+            .find(|entry| entry.id == self.id)
+            .map(work)
     }
 }
 
 impl State {
     /// The fault for a request, counted as applied.
     pub(super) fn take_fault(&mut self, access: &Access) -> Option<Fault> {
-        let entry = self.rules.iter_mut().find(|entry| entry.left != Some(0) && entry.on.fits(access))?;
+        let entry = self
+            .rules
+            .iter_mut()
+            .find(|entry| entry.left != Some(0) && entry.on.fits(access))?;
         entry.left = entry.left.map(|left| left - 1);
         entry.applied += 1;
         Some(entry.fault.clone())

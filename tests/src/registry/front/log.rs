@@ -56,7 +56,10 @@ impl Entry {
         state.next_access += 1;
         access.id = id;
         state.log.push(access);
-        Self { shared: shared.clone(), id }
+        Self {
+            shared: shared.clone(),
+            id,
+        }
     }
 
     pub(super) fn update(&self, change: impl FnOnce(&mut Access)) {

@@ -59,7 +59,10 @@ impl Front {
         let shared = Arc::new(Shared::default());
         let (tell, told) = mpsc::channel();
         let (stop, stopped) = oneshot::channel();
-        let server = serve::Server { cluster: cluster.clone(), shared: shared.clone() };
+        let server = serve::Server {
+            cluster: cluster.clone(),
+            shared: shared.clone(),
+        };
         let namespace = netns_file(&cluster.layout().control_plane());
         let thread = spawn_in_namespace(&namespace, move || {
             let listener = TcpListener::bind((API_IP, 0)).context("cannot listen")?;
@@ -70,7 +73,13 @@ impl Front {
             .await
             .context("the wait for the front panicked")?
             .context("the registry front did not start")?;
-        let front = Self { cluster: cluster.clone(), shared, address, stop: Some(stop), thread: Some(thread) };
+        let front = Self {
+            cluster: cluster.clone(),
+            shared,
+            address,
+            stop: Some(stop),
+            thread: Some(thread),
+        };
         cluster.route_registry(&front.host(), &format!("http://{address}"))?;
         Ok(front)
     }

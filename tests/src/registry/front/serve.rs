@@ -45,7 +45,9 @@ struct Connection {
 impl Server {
     /// Serves until the other end of `stopped` is gone. Ending drops every connection.
     pub(super) fn run(self, listener: TcpListener, stopped: oneshot::Receiver<()>) -> Result<()> {
-        listener.set_nonblocking(true).context("cannot prepare the listener")?;
+        listener
+            .set_nonblocking(true)
+            .context("cannot prepare the listener")?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -81,7 +83,9 @@ async fn converse(stream: TcpStream, context: Arc<Connection>) {
         async move { context.answer(request).await }
     });
     // An error here is a client that went away or a fault that was asked for; both are in the log.
-    let _ = hyper::server::conn::http1::Builder::new().serve_connection(TokioIo::new(stream), service).await;
+    let _ = hyper::server::conn::http1::Builder::new()
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
 }
 
 impl Connection {
@@ -92,7 +96,8 @@ impl Connection {
             let mut state = self.shared.lock();
             let mut plan = Plan::default();
             if is_blob {
-                plan.paces.extend(state.each.map(|rate| Arc::new(Mutex::new(Pace::new(rate)))));
+                plan.paces
+                    .extend(state.each.map(|rate| Arc::new(Mutex::new(Pace::new(rate)))));
                 plan.paces.extend(state.all.clone());
             }
             (state.take_fault(&access), plan)
@@ -104,7 +109,9 @@ impl Connection {
         }
         match fault {
             Some(Fault::Status(code)) => return refusal(&entry, code, None),
-            Some(Fault::RetryAfter(code, seconds)) => return refusal(&entry, code, Some((RETRY_AFTER, seconds.to_string()))),
+            Some(Fault::RetryAfter(code, seconds)) => {
+                return refusal(&entry, code, Some((RETRY_AFTER, seconds.to_string())));
+            }
             Some(Fault::RedirectLoop) => return refusal(&entry, 307, Some((LOCATION, path))),
             Some(Fault::ResetAfter(0)) => {
                 self.reset_on_close();
@@ -137,7 +144,12 @@ impl Connection {
         }
     }
 
-    async fn pass_on(&self, mut request: Request<Incoming>, plan: Plan, entry: Entry) -> Result<Response<Body>, io::Error> {
+    async fn pass_on(
+        &self,
+        mut request: Request<Incoming>,
+        plan: Plan,
+        entry: Entry,
+    ) -> Result<Response<Body>, io::Error> {
         // Only the address changes: the Host header stays the client's, and with it links in answers.
         let mut parts = request.uri().clone().into_parts();
         parts.scheme = Some(Scheme::HTTP);
@@ -160,11 +172,21 @@ impl Connection {
     }
 }
 
-fn refusal(entry: &Entry, code: u16, header: Option<(http::HeaderName, String)>) -> Result<Response<Body>, io::Error> {
+fn refusal(
+    entry: &Entry,
+    code: u16,
+    header: Option<(http::HeaderName, String)>,
+) -> Result<Response<Body>, io::Error> {
     entry.update(|access| access.status = code);
     let mut response = Response::builder().status(code);
     if let Some((name, value)) = header {
         response = response.header(name, value);
     }
-    response.body(Empty::new().map_err(|never: Infallible| match never {}).boxed_unsync()).map_err(io::Error::other)
+    response
+        .body(
+            Empty::new()
+                .map_err(|never: Infallible| match never {})
+                .boxed_unsync(),
+        )
+        .map_err(io::Error::other)
 }
