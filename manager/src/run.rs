@@ -100,10 +100,9 @@ async fn manage(config: Config) -> anyhow::Result<()> {
         .listeners
         .grpc
         .bind()
-        .await
         .with_context(|| format!("gRPC on {}", config.listeners.grpc))?;
     let listener = listener.context("gRPC needs an address")?;
-    plain_http(&config, &parts).await?;
+    plain_http(&config, &parts)?;
     trust_store(&config, &parts);
     tokio::select! {
         () = certificate(&parts.serving) => {}
@@ -196,15 +195,12 @@ async fn api(config: &Config, leadership: &Leadership, metrics: &Metrics) -> any
     )?)
 }
 
-async fn plain_http(config: &Config, parts: &Parts) -> anyhow::Result<()> {
+fn plain_http(config: &Config, parts: &Parts) -> anyhow::Result<()> {
     for (name, address, routes) in [
         ("health", config.listeners.health, parts.health.routes()),
         ("metrics", config.listeners.metrics, parts.metrics.routes()),
     ] {
-        let listener = address
-            .bind()
-            .await
-            .with_context(|| format!("{name} on {address}"))?;
+        let listener = address.bind().with_context(|| format!("{name} on {address}"))?;
         let Some(listener) = listener else { continue };
         let stop = parts.rest.clone();
         tokio::spawn(async move {

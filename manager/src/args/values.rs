@@ -5,7 +5,10 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that may wait to be accepted; the system has its own limit, usually 4096.
+const BACKLOG: u32 = 4096;
 
 /// Where to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,18 +36,33 @@ impl Listen {
     ///
     /// # Errors
     /// When it is taken, or not allowed.
-    pub async fn bind(self) -> std::io::Result<Option<TcpListener>> {
+    pub fn bind(self) -> std::io::Result<Option<TcpListener>> {
         match self {
             Self::Off => Ok(None),
-            Self::At(address) => TcpListener::bind(address).await.map(Some),
-            Self::Everywhere(port) => match TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)).await {
-                Ok(listener) => Ok(Some(listener)),
-                Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => Err(error),
-                // A machine without IPv6.
-                Err(_) => TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).await.map(Some),
+            Self::At(address) => open(address).map(Some),
+            Self::Everywhere(port) => match open((Ipv6Addr::UNSPECIFIED, port).into()) {
+                Err(error) if error.kind() != std::io::ErrorKind::AddrInUse => {
+                    // A machine without IPv6.
+                    open((Ipv4Addr::UNSPECIFIED, port).into()).map(Some)
+                }
+                other => other.map(Some),
             },
         }
     }
+}
+
+/// Listens with a queue that holds the agents of a large cluster when they all come at once after a change of the leader: a full
+/// queue costs each of them a second.
+fn open(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = if address.is_ipv6() {
+        TcpSocket::new_v6()?
+    } else {
+        TcpSocket::new_v4()?
+    };
+    // So that a restart need not wait for connections of the last run to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// `:8080`, `127.0.0.1:8080`, `[::1]:8080`, `localhost:8080`, or `0` for nowhere.
@@ -128,10 +146,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_port_that_is_taken_is_an_error() {
-        let first = Listen::Everywhere(0).bind().await.expect("any port").expect("on");
+        let first = Listen::Everywhere(0).bind().expect("any port").expect("on");
         let port = first.local_addr().expect("bound").port();
-        let error = Listen::Everywhere(port).bind().await.expect_err("taken");
+        let error = Listen::Everywhere(port).bind().expect_err("taken");
         assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
-        assert!(Listen::Off.bind().await.expect("nothing to fail").is_none());
+        assert!(Listen::Off.bind().expect("nothing to fail").is_none());
     }
 }

@@ -90,11 +90,8 @@ impl Verifier for ApiVerifier {
     fn agent<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AgentIdentity, AuthError>> {
         async move {
             // Agents' tokens are always of this form, people's need not be.
-            let claims = Claims::of(token).ok_or_else(|| invalid("it is no service account token"))?;
-            if !claims.is_for(AGENT_AUDIENCE) {
-                return Err(AuthError::WrongAudience {
-                    wanted: AGENT_AUDIENCE.to_owned(),
-                });
+            if Claims::of(token).is_none() {
+                return Err(invalid("it is no service account token"));
             }
             let verified = self.verified(token, AGENT_AUDIENCE).await?;
             match &*verified.who {
@@ -165,10 +162,17 @@ impl ApiVerifier {
         if let Some(known) = self.recall(&key, now) {
             return known;
         }
-        let end = self.lifetime(token)?;
-        let result = self.review(token, audience).await.map(|who| Verified {
+        let claims = Claims::of(token);
+        if claims.as_ref().is_some_and(|claims| !claims.is_for(audience)) {
+            return Err(AuthError::WrongAudience {
+                wanted: audience.to_owned(),
+            });
+        }
+        let left = self.lifetime(claims)?;
+        let result = self.review(token, audience).await;
+        let result = result.map(|who| Verified {
             who: Arc::new(who),
-            ends: now + end,
+            ends: now + left,
         });
         self.remember(key, &result);
         result
@@ -197,8 +201,8 @@ impl ApiVerifier {
     }
 
     /// How long the token is good by its own words; an hour for one that does not say.
-    fn lifetime(&self, token: &str) -> Result<Duration, AuthError> {
-        let Some(end) = Claims::of(token).and_then(|claims| claims.exp) else {
+    fn lifetime(&self, claims: Option<Claims>) -> Result<Duration, AuthError> {
+        let Some(end) = claims.and_then(|claims| claims.exp) else {
             return Ok(Duration::from_secs(3600));
         };
         let left = end.saturating_sub(self.api.now().as_second());

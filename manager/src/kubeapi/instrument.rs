@@ -132,7 +132,7 @@ where
                 }
                 Err(_) => "none".to_owned(),
             };
-            metrics.count(RequestLabels { verb, resource, code });
+            metrics.count(&RequestLabels { verb, resource, code });
             result
         })
     }

@@ -267,7 +267,7 @@ impl Driver {
                 tracing::error!(%lease, reason = %status.message, "{what}: the service account lacks the right");
             }
             _ => {
-                tracing::warn!(%lease, time = %self.api.now(), error = %crate::telemetry::chain(error), "{what}")
+                tracing::warn!(%lease, time = %self.api.now(), error = %crate::telemetry::chain(error), "{what}");
             }
         }
     }

@@ -118,12 +118,20 @@ impl Shared {
             return Ok(());
         }
         let token = bearer_of(header.and_then(|value| value.to_str().ok()))?;
-        match self.identity.agent(token).await {
-            Err(AuthError::WrongAudience { .. } | AuthError::TokenInvalid { .. }) => {
-                let person = self.identity.person(token).await?;
-                self.identity.allowed(&person, "agents", "get").await
-            }
-            other => other.map(drop),
+        let Err(as_agent) = self.identity.agent(token).await else {
+            return Ok(());
+        };
+        if !matches!(
+            as_agent,
+            AuthError::WrongAudience { .. } | AuthError::TokenInvalid { .. }
+        ) {
+            return Err(as_agent);
+        }
+        match self.identity.person(token).await {
+            Ok(person) => self.identity.allowed(&person, "agents", "get").await,
+            // What is wrong with it for those whom it was meant for says more.
+            Err(AuthError::WrongAudience { .. }) => Err(as_agent),
+            Err(as_person) => Err(as_person),
         }
     }
 
@@ -162,7 +170,7 @@ impl Shared {
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.take(self.clock.now()).is_ok() {
             let peer = peer.map(|peer| peer.address().to_string()).unwrap_or_default();
-            tracing::warn!(peer, path, reason, message = status.message(), "caller refused");
+            tracing::warn!(peer, path, reason, detail = status.message(), "caller refused");
         }
     }
 }

@@ -85,8 +85,8 @@ pub struct ApiMetrics {
 
 impl ApiMetrics {
     /// Counts one request.
-    pub fn count(&self, labels: RequestLabels) {
-        self.requests.get_or_create(&labels).inc();
+    pub fn count(&self, labels: &RequestLabels) {
+        self.requests.get_or_create(labels).inc();
     }
 
     fn register(&self, registry: &mut Registry) {
@@ -191,7 +191,7 @@ mod tests {
     fn text_has_our_families_and_those_of_others() {
         let metrics = Metrics::default();
         metrics.leader.leads(42);
-        metrics.api.count(RequestLabels {
+        metrics.api.count(&RequestLabels {
             verb: "update",
             resource: "leases".into(),
             code: "200".into(),

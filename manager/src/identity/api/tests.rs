@@ -262,5 +262,10 @@ async fn people_need_the_right() {
         .person(&agent_token())
         .await
         .expect_err("an agent's token is for agents");
-    assert_eq!(wrong.reason(), "TOKEN_INVALID");
+    assert_eq!(wrong.reason(), "WRONG_AUDIENCE");
+    let opaque = verifier
+        .person("opaque")
+        .await
+        .expect_err("any form is asked about");
+    assert_eq!((opaque.reason(), asked(&server)), ("TOKEN_INVALID", 6));
 }

@@ -290,8 +290,7 @@ async fn strangers_are_cut_off_and_known_ones_stay() {
 async fn a_refused_stranger_is_told_and_then_cut_off() {
     let bench = Bench::start(Limits::default()).await;
     let mut client = HealthClient::new(bench.channel().await);
-    let began = std::time::Instant::now;
-    let start = began();
+    let start = tokio::time::Instant::now();
     let refused = within(client.check(Request::new(HealthCheckRequest::default())))
         .await
         .expect_err("refused");

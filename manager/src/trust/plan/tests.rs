@@ -279,14 +279,14 @@ fn done(facts: &mut Facts, step: Step, now: i64, made: &mut u8) {
                 life: life(now, 90),
                 fits: true,
                 names: true,
-            })
+            });
         }
         Step::MakeNext => {
             facts.next = Some(Next {
                 id: fresh(),
                 life: life(now, 365),
                 trusted_since: None,
-            })
+            });
         }
         Step::StampNext => facts.next.as_mut().expect("planned").trusted_since = Some(at(now)),
         Step::Promote => {
