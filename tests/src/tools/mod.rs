@@ -66,7 +66,7 @@ const fn containerd_2(program: &'static str, package: &'static str) -> GoTool {
     GoTool {
         program,
         package,
-        version: "2.1.5",
+        version: "2.2.9",
     }
 }
 
