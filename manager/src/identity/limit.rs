@@ -44,34 +44,59 @@ impl<V: Clone> Expiring<V> {
     }
 }
 
-/// A token bucket: `rate` a second, as many at once after a second of rest.
+/// A token bucket.
 #[derive(Debug)]
 pub(crate) struct Bucket {
     rate: f64,
+    most: f64,
     level: f64,
     at: Duration,
 }
 
 impl Bucket {
+    /// `rate` a second, and as many at once after a second of rest.
     pub(crate) fn new(rate: u32) -> Self {
+        Self::with_burst(rate, rate)
+    }
+
+    /// `rate` a second, and `most` at once after a long rest.
+    pub(crate) fn with_burst(rate: u32, most: u32) -> Self {
+        let most = f64::from(most.max(1));
         Self {
             rate: f64::from(rate.max(1)),
-            level: f64::from(rate.max(1)),
+            most,
+            level: most,
             at: Duration::ZERO,
         }
     }
 
     /// Takes one, or says how long to wait for it.
     pub(crate) fn take(&mut self, now: Duration) -> Result<(), Duration> {
-        let passed = now.saturating_sub(self.at).as_secs_f64();
-        self.at = now;
-        self.level = (self.level + passed * self.rate).min(self.rate);
+        self.fill(now);
         if self.level >= 1.0 {
             self.level -= 1.0;
             Ok(())
         } else {
             Err(Duration::from_secs_f64((1.0 - self.level) / self.rate))
         }
+    }
+
+    /// Whether one can be taken.
+    pub(crate) fn has_one(&mut self, now: Duration) -> bool {
+        self.fill(now);
+        self.level >= 1.0
+    }
+
+    /// Whether it is as full as it gets, so that a new one would do as well.
+    pub(crate) fn is_full(&mut self, now: Duration) -> bool {
+        self.fill(now);
+        self.level >= self.most
+    }
+
+    fn fill(&mut self, now: Duration) {
+        let passed = now.saturating_sub(self.at).as_secs_f64();
+        self.at = now;
+        self.level = (self.level + passed * self.rate).min(self.most);
     }
 }
 
@@ -111,6 +136,8 @@ mod tests {
         let wait = bucket.take(s(1)).expect_err("empty");
         assert!(wait <= Duration::from_millis(100), "{wait:?}");
         assert!(bucket.take(s(1) + wait).is_ok());
+        assert!(bucket.is_full(s(100)));
         assert_eq!((0..50).filter(|_| bucket.take(s(100)).is_ok()).count(), 10);
+        assert!(!bucket.has_one(s(100)) && bucket.has_one(s(101)));
     }
 }

@@ -8,12 +8,13 @@ use http::{HeaderValue, Request, Response};
 use tonic::body::Body;
 use tonic::transport::server::TcpConnectInfo;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
+use tonic_types::{ErrorDetails, StatusExt};
 use tower::{Layer, Service};
 
 use super::PeerInfo;
+use super::failures::Failures;
 use crate::clock::Monotonic;
-use crate::identity::{AuthError, Bucket, Identity, bearer_of};
+use crate::identity::{AuthError, Bucket, DOMAIN, Identity, bearer_of};
 use crate::telemetry::ServeMetrics;
 
 /// Services that verify tokens themselves.
@@ -21,6 +22,9 @@ const OWN: [&str; 2] = [
     kruise_proto::dispatch::dispatch_service_server::SERVICE_NAME,
     kruise_proto::inspect::inspect_service_server::SERVICE_NAME,
 ];
+
+/// Reason of callers that are refused unheard.
+const TOO_MANY_FAILURES: &str = "TOO_MANY_FAILURES";
 
 /// Lines a second about refusals; a scan of the port must not fill the log. Metrics count them all.
 const LINES_PER_SECOND: u32 = 10;
@@ -37,17 +41,20 @@ struct Shared {
     metrics: ServeMetrics,
     clock: Monotonic,
     lines: Mutex<Bucket>,
+    failures: Mutex<Failures>,
 }
 
 impl AuthLayer {
     pub(super) fn new(identity: Identity, metrics: ServeMetrics) -> Self {
         let lines = Mutex::new(Bucket::new(LINES_PER_SECOND));
+        let failures = Mutex::default();
         Self {
             shared: Arc::new(Shared {
                 identity,
                 metrics,
                 clock: Monotonic::boot(),
                 lines,
+                failures,
             }),
         }
     }
@@ -101,9 +108,9 @@ where
             }
             let path = request.uri().path().to_owned();
             let header = request.headers().get(http::header::AUTHORIZATION).cloned();
-            let response = match shared.admit(&path, header.as_ref()).await {
+            let response = match shared.admit(&path, peer.as_ref(), header.as_ref()).await {
                 Ok(()) => inner.call(request).await?,
-                Err(error) => Status::from(error).into_http(),
+                Err(refusal) => refusal.into_http(),
             };
             shared.note(&path, peer.as_ref(), &response);
             Ok(response)
@@ -112,12 +119,28 @@ where
 }
 
 impl Shared {
-    async fn admit(&self, path: &str, header: Option<&HeaderValue>) -> Result<(), AuthError> {
+    /// Whether a request gets to its service.
+    async fn admit(
+        &self,
+        path: &str,
+        peer: Option<&PeerInfo>,
+        header: Option<&HeaderValue>,
+    ) -> Result<(), Status> {
+        if peer.is_some_and(|peer| self.failures().is_deaf_to(peer.address().ip(), self.clock.now())) {
+            let details = ErrorDetails::with_error_info(TOO_MANY_FAILURES, DOMAIN, []);
+            let words = "too many refused tokens from this address; wait a few seconds";
+            return Err(Status::with_error_details(Code::Unauthenticated, words, details));
+        }
         let service = path.trim_start_matches('/').split('/').next().unwrap_or_default();
         if OWN.contains(&service) {
             return Ok(());
         }
         let token = bearer_of(header.and_then(|value| value.to_str().ok()))?;
+        Ok(self.verify(token).await?)
+    }
+
+    /// An agent, or a person who may look at agents.
+    async fn verify(&self, token: &str) -> Result<(), AuthError> {
         let Err(as_agent) = self.identity.agent(token).await else {
             return Ok(());
         };
@@ -150,6 +173,7 @@ impl Shared {
                     && status.code() == Code::Unauthenticated
                 {
                     peer.refused();
+                    self.failures().note(peer.address().ip(), self.clock.now());
                 }
                 self.log(path, peer, &status);
             }
@@ -161,6 +185,10 @@ impl Shared {
                 }
             }
         }
+    }
+
+    fn failures(&self) -> std::sync::MutexGuard<'_, Failures> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn log(&self, path: &str, peer: Option<&PeerInfo>, status: &Status) {
@@ -177,7 +205,8 @@ impl Shared {
 
 /// A label of metrics must be one of few.
 fn known_reason(reason: &str) -> &'static str {
-    const REASONS: [&str; 7] = [
+    const REASONS: [&str; 8] = [
+        TOO_MANY_FAILURES,
         "TOKEN_MISSING",
         "TOKEN_INVALID",
         "TOKEN_EXPIRED",

@@ -10,6 +10,7 @@
 mod accept;
 mod auth;
 mod connection;
+mod failures;
 pub mod grpc;
 mod http;
 mod services;

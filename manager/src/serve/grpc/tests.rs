@@ -373,3 +373,30 @@ async fn a_stop_closes_the_port_and_waits_for_those_who_are_there() {
         .expect("no panic")
         .expect("a clean end");
 }
+
+#[tokio::test]
+async fn an_address_with_too_many_bad_tokens_is_refused_unheard() {
+    let bench = Bench::start(Limits::default()).await;
+    let mut client = HealthClient::new(bench.channel().await);
+    within(client.check(with_token(HealthCheckRequest::default(), Some("agent-node1"))))
+        .await
+        .expect("served");
+    let mut reasons = Vec::new();
+    for n in 0..40 {
+        let token = format!("forged-{n}");
+        let refused = within(client.check(with_token(HealthCheckRequest::default(), Some(&token)))).await;
+        reasons.push(reason(&refused.expect_err("refused")));
+    }
+    assert_eq!(
+        reasons[..20]
+            .iter()
+            .filter(|reason| *reason == "TOKEN_INVALID")
+            .count(),
+        20
+    );
+    // Now and then one more is heard, the more often the slower this machine is.
+    assert!(
+        reasons[20..].iter().any(|reason| reason == "TOO_MANY_FAILURES"),
+        "{reasons:?}"
+    );
+}
