@@ -18,6 +18,7 @@ pub use process::{container_pid, kill_daemon, manager_process};
 pub use reach::{Forward, viewer_token};
 
 use crate::cluster::Cluster;
+use crate::registry::{ImageSpec, Pushed};
 
 /// Where the product is installed.
 pub const NAMESPACE: &str = names::DEFAULT_NAMESPACE;
@@ -68,6 +69,20 @@ impl Product {
             client,
             namespace,
         })
+    }
+
+    /// Pushes an image whose bytes no node has ever seen: nodes keep what they have pulled. Its name is the test's namespace, its tag "1".
+    pub async fn push_new_image(&self, layers: u64, bytes_per_layer: u64) -> Result<Pushed> {
+        self.cluster
+            .registry()
+            .push(&ImageSpec::random(&self.namespace, "1", layers, bytes_per_layer))
+            .await
+    }
+
+    /// Reference of that image by way of a registry, for example a front.
+    #[must_use]
+    pub fn new_image_at(&self, host: &str) -> String {
+        format!("{host}/{}:1", self.namespace)
     }
 
     /// Deletes the test's namespace, without waiting.

@@ -30,8 +30,11 @@ impl Forward {
             .spawn()
             .context("cannot run kubectl port-forward")?;
         let output = child.stdout.take().context("the output was asked for")?;
+        let mut output = BufReader::new(output);
         let mut line = String::new();
-        BufReader::new(output).read_line(&mut line)?;
+        output.read_line(&mut line)?;
+        // It writes a line per connection; without a reader that write would end it.
+        std::thread::spawn(move || std::io::copy(&mut output, &mut std::io::sink()));
         // "Forwarding from 127.0.0.1:40123 -> 9877"
         let port = line
             .split(" -> ")

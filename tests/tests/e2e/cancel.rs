@@ -4,21 +4,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kruise_tests::product::{Job, Product};
-use kruise_tests::registry::{Front, ImageSpec};
+use kruise_tests::registry::Front;
 use kruise_tests::wait::{Seen, not_yet, wait_for};
 use serde_json::json;
 
 #[tokio::test]
 async fn deleting_the_job_cancels_running_pulls() -> Result<()> {
     let product = Product::attach("cancel").await?;
-    product
-        .cluster
-        .registry()
-        .push(&ImageSpec::random("cancel/big", "1", 2, 32 << 20))
-        .await?;
+    product.push_new_image(2, 32 << 20).await?;
     let front = Front::start(&product.cluster).await?;
     front.limit_each(1 << 20);
-    let image = format!("{}/cancel/big:1", front.host());
+    let image = product.new_image_at(&front.host());
     let job = Job::create(&product, "big", &image, json!({"parallelism": 3})).await?;
     wait_for("pulls on three nodes", Duration::from_secs(30), async || {
         let open = front

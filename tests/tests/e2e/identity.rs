@@ -7,11 +7,13 @@ use kruise_proto::dispatch::dispatch_service_client::DispatchServiceClient;
 use kruise_proto::dispatch::{AttachRequest, Hello, attach_request};
 use kruise_tests::product::{Forward, NAMESPACE, Product};
 use kruise_tests::wait::{Seen, not_yet, wait_for};
-use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
 
 /// Tries to attach as the agent of `node`, and answers how that ends.
-async fn attach(channel: Channel, token: Option<&str>, node: &str) -> Result<Status> {
+async fn attach(product: &Product, pod: &str, token: Option<&str>, node: &str) -> Result<Status> {
+    // One connection each: a stranger's is closed, and with it kubectl's forwarding.
+    let forward = Forward::to(product, pod)?;
+    let channel = forward.channel(&product.trust_bundle().await?).await?;
     let hello = Hello {
         node_name: node.to_owned(),
         agent_version: "test".into(),
@@ -93,8 +95,6 @@ fn with_another_signature(token: &str) -> String {
 async fn strangers_are_refused_and_logged() -> Result<()> {
     let product = Product::attach("identity").await?;
     let leader = product.leader().await?;
-    let forward = Forward::to(&product, &leader.pod)?;
-    let channel = forward.channel(&product.trust_bundle().await?).await?;
     let other_audience = agent_token(&product, "node1", "kruise-inspect").await?;
     let other_account = unbound_token(&product, "kruise-viewer", "kruise-manager")?;
     let unbound = unbound_token(&product, "kruise-daemon", "kruise-manager")?;
@@ -139,7 +139,7 @@ async fn strangers_are_refused_and_logged() -> Result<()> {
         ),
     ];
     for (what, token, node, code, reason) in cases {
-        let status = attach(channel.clone(), token, node).await?;
+        let status = attach(&product, &leader.pod, token, node).await?;
         assert_eq!(status.code(), code, "{what}: {status:?}");
         let log = format!("a refusal with {reason} in the leader's log");
         wait_for(&log, Duration::from_secs(10), async || {
@@ -152,7 +152,7 @@ async fn strangers_are_refused_and_logged() -> Result<()> {
         })
         .await?;
     }
-    let status = attach(channel.clone(), Some(&unbound), "node1").await?;
+    let status = attach(&product, &leader.pod, Some(&unbound), "node1").await?;
     assert_eq!(
         status.code(),
         Code::PermissionDenied,

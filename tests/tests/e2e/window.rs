@@ -4,21 +4,17 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kruise_tests::product::{Job, Product};
-use kruise_tests::registry::{Front, ImageSpec};
+use kruise_tests::registry::Front;
 use serde_json::json;
 
 use crate::judge;
 
-async fn holds(parallelism: usize, name: &str) -> Result<()> {
+async fn holds(parallelism: usize) -> Result<()> {
     let product = Product::attach("window").await?;
-    let pushed = product
-        .cluster
-        .registry()
-        .push(&ImageSpec::random(name, "1", 3, 4 << 20))
-        .await?;
+    let pushed = product.push_new_image(3, 4 << 20).await?;
     let front = Front::start(&product.cluster).await?;
     front.limit_each(6 << 20);
-    let image = format!("{}/{name}:1", front.host());
+    let image = product.new_image_at(&front.host());
     let job = Job::create(&product, "window", &image, json!({"parallelism": parallelism})).await?;
     let status = job.complete(Duration::from_secs(90)).await?;
     assert_eq!(status.succeeded, 3, "{:?}", status.failures);
@@ -36,10 +32,10 @@ async fn holds(parallelism: usize, name: &str) -> Result<()> {
 
 #[tokio::test]
 async fn one_at_a_time() -> Result<()> {
-    holds(1, "window/one").await
+    holds(1).await
 }
 
 #[tokio::test]
 async fn two_at_a_time() -> Result<()> {
-    holds(2, "window/two").await
+    holds(2).await
 }

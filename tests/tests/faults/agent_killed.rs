@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kruise_tests::product::{Job, Product, kill_daemon};
-use kruise_tests::registry::{Front, ImageSpec};
+use kruise_tests::registry::Front;
 use kruise_tests::wait::{Seen, not_yet, wait_for};
 use serde_json::json;
 
@@ -12,17 +12,12 @@ use crate::{judge, rounds};
 
 #[tokio::test]
 async fn a_killed_agent_goes_on_where_it_stopped() -> Result<()> {
-    for round in 0..rounds(2, 20) {
+    for _ in 0..rounds(2, 20) {
         let product = Product::attach("agent-killed").await?;
-        let name = format!("agent-killed/{round}");
-        let pushed = product
-            .cluster
-            .registry()
-            .push(&ImageSpec::random(&name, "1", 3, 8 << 20))
-            .await?;
+        let pushed = product.push_new_image(3, 8 << 20).await?;
         let front = Front::start(&product.cluster).await?;
         front.limit_each(1 << 20);
-        let image = format!("{}/{name}:1", front.host());
+        let image = product.new_image_at(&front.host());
         let spec = json!({"selector": {"names": ["node2"]}, "pullPolicy": {"backoffLimit": 0}});
         let job = Job::create(&product, "resume", &image, spec).await?;
         let half = pushed.size() / 2;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use kruise_tests::product::{Job, Product};
-use kruise_tests::registry::{Front, ImageSpec};
+use kruise_tests::registry::Front;
 use kruise_tests::wait::{Seen, not_yet, wait_for};
 use serde_json::json;
 
@@ -46,14 +46,10 @@ async fn node_without_leader(product: &Product) -> Result<&'static str> {
 #[tokio::test]
 async fn one_that_holds_a_slot_delays_the_others_by_the_contact_lease_at_most() -> Result<()> {
     let product = Product::attach("cut-off").await?;
-    product
-        .cluster
-        .registry()
-        .push(&ImageSpec::random("cut-off/slot", "1", 1, 8 << 20))
-        .await?;
+    product.push_new_image(1, 8 << 20).await?;
     let front = Front::start(&product.cluster).await?;
     front.limit_each(1 << 20);
-    let image = format!("{}/cut-off/slot:1", front.host());
+    let image = product.new_image_at(&front.host());
     let victim = node_without_leader(&product).await?;
     let other = if victim == "node3" { "node1" } else { "node3" };
     let spec = json!({"parallelism": 1, "selector": {"names": [victim, other]}});
@@ -103,11 +99,7 @@ async fn one_that_holds_a_slot_delays_the_others_by_the_contact_lease_at_most() 
 #[tokio::test]
 async fn one_that_holds_no_slot_delays_nobody() -> Result<()> {
     let product = Product::attach("cut-off").await?;
-    product
-        .cluster
-        .registry()
-        .push(&ImageSpec::random("cut-off/free", "1", 1, 1 << 20))
-        .await?;
+    product.push_new_image(1, 1 << 20).await?;
     let front = Front::start(&product.cluster).await?;
     let victim = node_without_leader(&product).await?;
     let others: Vec<_> = product
@@ -129,7 +121,7 @@ async fn one_that_holds_no_slot_delays_nobody() -> Result<()> {
         }
     })
     .await?;
-    let image = format!("{}/cut-off/free:1", front.host());
+    let image = product.new_image_at(&front.host());
     let names = [&[victim.to_owned()][..], &others].concat();
     let began = Instant::now();
     let job = Job::create(

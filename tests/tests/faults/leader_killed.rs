@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use kruise_tests::product::{Job, Product, manager_process};
-use kruise_tests::registry::{Front, ImageSpec};
+use kruise_tests::registry::Front;
 use kruise_tests::wait::{Seen, not_yet, wait_for};
 use rustix::process::Signal;
 use serde_json::json;
@@ -13,17 +13,12 @@ use crate::{judge, rounds};
 
 #[tokio::test]
 async fn another_leads_within_twenty_seconds_and_nothing_is_lost_or_doubled() -> Result<()> {
-    for round in 0..rounds(1, 5) {
+    for _ in 0..rounds(1, 5) {
         let product = Product::attach("leader-killed").await?;
-        let name = format!("leader-killed/{round}");
-        let pushed = product
-            .cluster
-            .registry()
-            .push(&ImageSpec::random(&name, "1", 2, 12 << 20))
-            .await?;
+        let pushed = product.push_new_image(2, 12 << 20).await?;
         let front = Front::start(&product.cluster).await?;
         front.limit_each(1 << 20);
-        let image = format!("{}/{name}:1", front.host());
+        let image = product.new_image_at(&front.host());
         let job = Job::create(&product, "failover", &image, json!({"parallelism": 1})).await?;
         wait_for(
             "the first pull to be on its way",
