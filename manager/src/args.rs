@@ -18,6 +18,7 @@ use kruise_planner::lease::Timing;
 
 use crate::engine::EngineConfig;
 use crate::telemetry::LogFormat;
+use crate::trust::Policy;
 
 use values::{Listen, boolean, duration, listen};
 
@@ -82,6 +83,16 @@ struct Flags {
     /// ConfigMap with the trust bundle that agents mount.
     #[arg(long, default_value = names::TRUST_CONFIGMAP, help_heading = "Trust")]
     trust_configmap: String,
+    /// Life of our certificate authority. A new one comes when a third of it has passed.
+    #[arg(long, default_value = "8760h", value_parser = duration, help_heading = "Trust")]
+    certificate_authority_life: Duration,
+    /// Life of the serving certificate. A new one comes when a third of it has passed.
+    #[arg(long, default_value = "2160h", value_parser = duration, help_heading = "Trust")]
+    serving_certificate_life: Duration,
+    /// How long a new certificate authority is trusted before it signs. The kubelet takes up to two minutes to bring it to the
+    /// agents.
+    #[arg(long, default_value = "5m", value_parser = duration, help_heading = "Trust")]
+    trust_overlap: Duration,
 
     /// Feature gates, NAME=true or NAME=false, separated by commas.
     #[arg(long, default_value = "", help_heading = "General")]
@@ -114,6 +125,8 @@ pub struct Config {
     pub trust_secret: String,
     /// ConfigMap of the trust store.
     pub trust_configmap: String,
+    /// Lives of certificates.
+    pub trust_policy: Policy,
     /// Service account of the agents.
     pub agent_service_account: String,
     /// Spans that the engine goes by.
@@ -218,7 +231,9 @@ fn settle(
         FeatureGates::parse(&flags.feature_gates).map_err(|error| format!("--feature-gates: {error}"))?;
     let pod = pod(&environment)?;
     let engine = engine(&flags)?;
+    let trust_policy = trust_policy(&flags)?;
     Ok(Config {
+        trust_policy,
         election: election(&flags, &pod)?,
         listeners: Listeners {
             grpc: flags.grpc_addr,
@@ -282,6 +297,31 @@ fn engine(flags: &Flags) -> Result<EngineConfig, String> {
         attach_grace: flags.agent_attach_grace,
         creation_delay: flags.nodeimage_creation_delay,
         attach_per_second: flags.max_agents_attaching_per_second,
+    })
+}
+
+fn trust_policy(flags: &Flags) -> Result<Policy, String> {
+    let (authority, leaf, overlap) = (
+        flags.certificate_authority_life,
+        flags.serving_certificate_life,
+        flags.trust_overlap,
+    );
+    if leaf < Duration::from_secs(30) {
+        return Err(format!(
+            "--serving-certificate-life {leaf:?} must be at least 30 s"
+        ));
+    }
+    // A new authority comes after a third of the old one's life, and then needs the overlap before it can sign.
+    if authority < leaf || authority / 3 < overlap {
+        return Err(format!(
+            "--certificate-authority-life {authority:?} must be at least --serving-certificate-life {leaf:?} and three times --trust-overlap {overlap:?}"
+        ));
+    }
+    Ok(Policy {
+        authority,
+        leaf,
+        overlap,
+        ..Policy::default()
     })
 }
 

@@ -27,11 +27,13 @@ use crate::kubeapi::Api;
 use crate::leader::{self, Control, Driver, LeaderState, Leadership};
 use crate::serve::{Check, Health, Limits, Reporter, ServingStatus, common_services, grpc, serve_http};
 use crate::telemetry::{Metrics, chain, init_logs};
-use crate::trust::{self, Policy, Serving, Store};
+use crate::trust::{self, Serving, Store};
 use crate::{dispatch, inspect};
 
 /// For calls under way when the process is told to end. Together with a retry period it stays below the time in which others shall take over.
 const GRACE: Duration = Duration::from_secs(2);
+/// Work is a few thousand small messages a second at most; more threads only cost memory on large machines.
+const THREADS: usize = 4;
 /// For letting go of the lease.
 const RELEASE: Duration = Duration::from_secs(5);
 
@@ -46,7 +48,14 @@ pub fn run(config: Config) -> ExitCode {
     }
     // Fails only when it was installed before, which is as good.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let threads = std::thread::available_parallelism()
+        .map_or(1, std::num::NonZero::get)
+        .min(THREADS);
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .enable_all()
+        .build();
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => {
             tracing::error!(%error, "no runtime");
@@ -217,7 +226,7 @@ fn trust_store(config: &Config, parts: &Parts) {
         namespace: config.pod.namespace.clone(),
         secret: config.trust_secret.clone(),
         configmap: config.trust_configmap.clone(),
-        policy: Policy::default(),
+        policy: config.trust_policy,
     };
     let store = Store::new(
         settings,
@@ -327,7 +336,7 @@ fn election(
     };
     let driver = Driver::new(
         settings,
-        parts.api.clone(),
+        &parts.api,
         control,
         parts.clock.clone(),
         parts.metrics.leader.clone(),

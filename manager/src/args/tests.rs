@@ -37,6 +37,7 @@ fn without_flags_everything_is_as_documented() {
     assert_eq!(config.listeners.grpc, Listen::Everywhere(9877));
     assert!(config.gates.enabled("ImagePullJobGate"));
     assert!(config.without_effect.is_empty());
+    assert_eq!(config.trust_policy, Policy::default());
 }
 
 #[test]
@@ -98,6 +99,8 @@ fn slips_and_nonsense_are_refused_with_a_hint() {
         ),
         ("--leader-election-resource-lock=endpoints", "leases"),
         ("--agent-contact-lease=10s", "four times"),
+        ("--serving-certificate-life=1s", "at least 30 s"),
+        ("--certificate-authority-life=10m", "three times --trust-overlap"),
         ("--namespace=default", "all namespaces"),
         ("--grpc-addr=0", "nowhere to go"),
         ("--max-agents-attaching-per-second=0", "not in 1.."),

@@ -37,7 +37,6 @@ pub struct Driver {
     elector: Elector,
     settings: Settings,
     leases: kube::Api<Lease>,
-    api: Api,
     control: Control,
     clock: Monotonic,
     metrics: LeaderMetrics,
@@ -60,7 +59,7 @@ impl Driver {
     #[must_use]
     pub fn new(
         settings: Settings,
-        api: Api,
+        api: &Api,
         control: Control,
         clock: Monotonic,
         metrics: LeaderMetrics,
@@ -75,7 +74,6 @@ impl Driver {
             elector,
             settings,
             leases,
-            api,
             control,
             clock,
             metrics,
@@ -267,7 +265,7 @@ impl Driver {
                 tracing::error!(%lease, reason = %status.message, "{what}: the service account lacks the right");
             }
             _ => {
-                tracing::warn!(%lease, time = %self.api.now(), error = %crate::telemetry::chain(error), "{what}");
+                tracing::warn!(%lease, error = %crate::telemetry::chain(error), "{what}");
             }
         }
     }

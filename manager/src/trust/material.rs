@@ -17,7 +17,7 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 use super::plan::{Id, Life};
 
 /// How long things live.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Policy {
     /// Life of an authority.
     pub authority: Duration,

@@ -14,7 +14,7 @@ use crate::kubeapi::Api;
 use crate::leader::Leadership;
 use crate::telemetry::ServeMetrics;
 
-/// Between two looks at the objects.
+/// Between two looks at the objects. Shorter for certificates that live for minutes only, which tests have.
 const PERIOD: Duration = Duration::from_secs(30);
 /// Between two tries while there is nothing to serve with.
 const RETRY: Duration = Duration::from_secs(2);
@@ -123,7 +123,8 @@ impl Store {
             if let Err(error) = self.pass().await {
                 tracing::error!(error = %crate::telemetry::chain(&error), "trust store");
             }
-            let period = if self.serving.is_ready() { PERIOD } else { RETRY };
+            let calm = PERIOD.min(self.settings.policy.leaf / 6);
+            let period = if self.serving.is_ready() { calm } else { RETRY };
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep(period.mul_f64(1.0 + rand::random::<f64>() / 10.0)) => {}

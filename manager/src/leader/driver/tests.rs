@@ -28,7 +28,7 @@ impl Replica {
             timing: Timing::default(),
         };
         let api = Api::over(server, leadership.clone());
-        let driver = Driver::new(settings, api, control, clock, LeaderMetrics::default());
+        let driver = Driver::new(settings, &api, control, clock, LeaderMetrics::default());
         let stop = CancellationToken::new();
         let task = tokio::spawn(driver.run(stop.clone()));
         Self {
