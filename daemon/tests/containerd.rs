@@ -5,6 +5,11 @@
 //! `reg:5000/nope:1=NotFound`, are given by KRUISE_TEST_REASONS; an image of which the registry spoils a layer the first time that
 //! it is asked for it, by KRUISE_TEST_SPOILT.
 
+#![expect(
+    clippy::print_stdout,
+    reason = "what a pull looked like is what these tests are run for"
+)]
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -51,6 +51,8 @@ pub(super) struct Engine {
     metrics: Arc<Metrics>,
     board: watch::Sender<Board>,
     tasks: BTreeMap<TaskId, Task>,
+    /// Of the last orders that were taken, and of the last loss of contact.
+    taken: Welcome,
     suspended: Option<Welcome>,
     workers: JoinSet<()>,
     chores: JoinSet<Chore>,
@@ -92,6 +94,7 @@ impl Engine {
             metrics,
             board,
             tasks: BTreeMap::new(),
+            taken: Welcome::default(),
             suspended: None,
             workers: JoinSet::new(),
             chores: JoinSet::new(),
@@ -185,6 +188,7 @@ impl Engine {
             return Err(Refused::ContactLost);
         }
         self.check(&add, &cancel)?;
+        self.taken = self.taken.max(welcome);
         for id in cancel {
             self.forget(&id);
         }
@@ -312,6 +316,9 @@ impl Engine {
 
     async fn suspend(&mut self, welcome: Welcome) {
         self.suspended = self.suspended.max(Some(welcome));
+        if welcome < self.taken {
+            return;
+        }
         let now = self.shared.clock.now_mono();
         for task in self.tasks.values_mut().filter(|task| task.record.end.is_none()) {
             if task.halt(now) {
@@ -366,8 +373,12 @@ impl Engine {
                 (task.record.tries, task.record.failure) = (tries, Some(failed));
                 self.store().await;
             }
-            Note::Present { image_id, progress } => {
-                let progress = progress.unwrap_or(task.live.progress);
+            Note::Present { image_id, reading } => {
+                if let Some(reading) = reading {
+                    let bytes = task.read(reading);
+                    self.metrics.pull_bytes.inc_by(bytes);
+                }
+                let progress = task.live.progress;
                 let already_present = task.record.tries.begun == 0;
                 let end = End {
                     time: wall,

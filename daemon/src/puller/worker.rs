@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use kruise_api::ids::TaskId;
 use kruise_api::reference::ImageRef;
 use kruise_planner::node::attempt::{self, Failure, Tries, Verdict, Window};
-use kruise_planner::node::reason::{self, Code};
+use kruise_planner::node::reason;
 use kruise_planner::node::stall::Rules;
 use kruise_planner::task::{Phase, Progress, Reason};
 use kruise_proto::dispatch::Credential;
@@ -64,7 +64,7 @@ pub(super) enum Note {
     /// The task has ended well.
     Present {
         image_id: String,
-        progress: Option<Progress>,
+        reading: Option<Reading>,
     },
     /// The task has failed for good.
     Ended { tries: Tries, failed: Failed },
@@ -124,7 +124,7 @@ impl Worker {
                 Ok(Turn::Present(image_id)) => {
                     return Some(Note::Present {
                         image_id,
-                        progress: None,
+                        reading: None,
                     });
                 }
                 Err(_) => return Some(self.too_late(None)),
@@ -138,7 +138,7 @@ impl Worker {
             begun.await.ok()?;
             self.tries.begun = self.tries.begun.saturating_add(1);
             let failing = match self.attempt(&runtime, window).await {
-                Ok((image_id, progress)) => return Some(Note::Present { image_id, progress }),
+                Ok((image_id, reading)) => return Some(Note::Present { image_id, reading }),
                 Err(failing) => failing,
             };
             drop(leave);
@@ -212,7 +212,7 @@ impl Worker {
             Policy::Always => runtime.version().await.map(|_| None),
             Policy::IfNotPresent => match runtime.image(&self.image).await {
                 // What the runtime thinks of this very image it shall say when it pulls.
-                Err(error) if error.code != Code::Away => Ok(None),
+                Err(error) if error.reason() != Reason::RuntimeUnavailable => Ok(None),
                 answer => answer,
             },
         }
@@ -223,7 +223,7 @@ impl Worker {
         &self,
         runtime: &Arc<dyn Runtime>,
         window: Window,
-    ) -> Result<(String, Option<Progress>), Failing> {
+    ) -> Result<(String, Option<Reading>), Failing> {
         let began = self.shared.clock.now_mono();
         let lease = self.lease(runtime).await;
         let mut watch = lease.clone().map(|lease| {
@@ -241,10 +241,7 @@ impl Worker {
             }
             return Err(failing);
         }
-        let progress = self
-            .read(runtime, &mut watch)
-            .await
-            .map(|reading| whole(reading.progress));
+        let reading = self.read(runtime, &mut watch).await.map(whole);
         let failing = |reason, message| Failing {
             failure: Failure {
                 reason,
@@ -253,7 +250,7 @@ impl Worker {
             message,
         };
         match runtime.image(&self.image).await {
-            Ok(Some(image_id)) => Ok((image_id, progress)),
+            Ok(Some(image_id)) => Ok((image_id, reading)),
             Ok(None) => {
                 let message = "the runtime says that it pulled the image, and that it does not have it";
                 Err(failing(Reason::Unknown, message.to_owned()))
@@ -417,14 +414,15 @@ impl Worker {
     }
 }
 
-/// Bytes of a pull that has ended well: all, also where the runtime throws layers away once they are unpacked.
-fn whole(progress: Progress) -> Progress {
-    Progress {
-        bytes_done: progress.bytes_total.max(progress.bytes_done),
-        layers_done: progress.layers_total,
+/// The last reading of a pull that has ended well: all is there, also where the runtime throws layers away once they are unpacked.
+fn whole(reading: Reading) -> Reading {
+    let progress = Progress {
+        bytes_done: reading.progress.bytes_total.max(reading.progress.bytes_done),
+        layers_done: reading.progress.layers_total,
         bytes_per_second: 0,
-        ..progress
-    }
+        ..reading.progress
+    };
+    Reading { progress, ..reading }
 }
 
 impl Reading {

@@ -95,7 +95,9 @@ pub(super) fn failed(call: &'static str) -> impl Fn(Status) -> RuntimeError {
         let local = std::error::Error::source(&status).is_some();
         let code = match status.code() {
             _ if local => Code::Away,
-            tonic::Code::Unavailable | tonic::Code::Cancelled | tonic::Code::Unimplemented => Code::Away,
+            tonic::Code::Unavailable | tonic::Code::Cancelled | tonic::Code::Unimplemented => {
+                Code::Unavailable
+            }
             tonic::Code::DeadlineExceeded => Code::DeadlineExceeded,
             tonic::Code::NotFound => Code::NotFound,
             tonic::Code::PermissionDenied | tonic::Code::Unauthenticated => Code::Denied,

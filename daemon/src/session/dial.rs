@@ -172,8 +172,6 @@ fn bearer(token: &str) -> Result<MetadataValue<Ascii>, tonic::metadata::errors::
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use tonic::Code;
     use tonic_types::ErrorDetails;
 
@@ -181,15 +179,16 @@ mod tests {
 
     #[test]
     fn a_follower_names_the_leader() {
-        let metadata = BTreeMap::from([("leader_address".to_owned(), "10.0.0.7:9877".to_owned())]);
-        let details = ErrorDetails::with_error_info(NOT_LEADER, "kruise.io", metadata.into_iter().collect());
+        let metadata = [("leader_address".to_owned(), "10.0.0.7:9877".to_owned())];
+        let details = ErrorDetails::with_error_info(NOT_LEADER, "kruise.io", metadata);
         let status = Status::with_error_details(Code::Unavailable, "not the leader", details);
         let leader = Some("10.0.0.7:9877".to_owned());
         assert_eq!(
             Goodbye::from_status(false, &status),
             Goodbye::Elsewhere { leader }
         );
-        let nobody = ErrorDetails::with_error_info(NOT_LEADER, "kruise.io", Default::default());
+        let none: [(String, String); 0] = [];
+        let nobody = ErrorDetails::with_error_info(NOT_LEADER, "kruise.io", none);
         let status = Status::with_error_details(Code::Unavailable, "not the leader", nobody);
         assert_eq!(
             Goodbye::from_status(true, &status),

@@ -12,8 +12,10 @@ pub const MAX_TEXT: usize = 1024;
 /// Code of a gRPC status, as far as it matters here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Code {
-    /// The runtime is away, broke off, or does not speak CRI.
+    /// The connection to the runtime is not there or broke: whatever the text says, it speaks of this connection.
     Away,
+    /// The runtime says so itself: it is about to stop, or does not speak CRI.
+    Unavailable,
     /// Took too long.
     DeadlineExceeded,
     /// Something was not found.
@@ -100,12 +102,15 @@ const LAST: &[Line] = &[
 /// What a failed call to the runtime means.
 #[must_use]
 pub fn classify(code: Code, text: &str) -> Reason {
+    if code == Code::Away {
+        return Reason::RuntimeUnavailable;
+    }
     let text = text.to_lowercase();
     find(FIRST, &text)
         .or_else(|| http_status(&text).and_then(by_status))
         .or_else(|| find(LAST, &text))
         .unwrap_or(match code {
-            Code::Away => Reason::RuntimeUnavailable,
+            Code::Away | Code::Unavailable => Reason::RuntimeUnavailable,
             Code::DeadlineExceeded => Reason::Timeout,
             Code::NotFound => Reason::NotFound,
             Code::Denied => Reason::Denied,
@@ -358,14 +363,18 @@ mod tests {
     #[test]
     fn the_code_decides_when_the_text_does_not() {
         assert_eq!(
-            classify(Code::Away, "transport error"),
+            classify(Code::Away, "tcp connect error: connection refused"),
+            Reason::RuntimeUnavailable
+        );
+        assert_eq!(
+            classify(Code::Unavailable, "about to stop"),
             Reason::RuntimeUnavailable
         );
         assert_eq!(classify(Code::DeadlineExceeded, ""), Reason::Timeout);
         assert_eq!(classify(Code::NotFound, "gone"), Reason::NotFound);
         assert_eq!(classify(Code::Denied, ""), Reason::Denied);
         let registry = "unexpected status code http://reg/v2/a/blobs/x: 503 Service Unavailable";
-        assert_eq!(classify(Code::Away, registry), Reason::RegistryError);
+        assert_eq!(classify(Code::Unavailable, registry), Reason::RegistryError);
     }
 
     #[test]
