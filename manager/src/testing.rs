@@ -17,8 +17,13 @@ pub(crate) async fn serve_in_process(routes: Routes) -> Channel {
     tokio::spawn(Server::builder().serve_with_incoming(routes.prepare(), incoming));
     let connector = tower::service_fn(move |_: http::Uri| {
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
-        let sent = connections.send(theirs).map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused));
+        let sent = connections
+            .send(theirs)
+            .map_err(|_| io::Error::from(io::ErrorKind::ConnectionRefused));
         std::future::ready(sent.map(|()| TokioIo::new(ours)))
     });
-    Endpoint::from_static("http://in.process").connect_with_connector(connector).await.expect("in this process")
+    Endpoint::from_static("http://in.process")
+        .connect_with_connector(connector)
+        .await
+        .expect("in this process")
 }

@@ -13,7 +13,11 @@ pub(super) struct Bucket {
 
 impl Bucket {
     pub(super) fn new(interval: Duration, capacity: u32, now: Duration) -> Self {
-        Self { interval, capacity: capacity.max(1), full_at: now }
+        Self {
+            interval,
+            capacity: capacity.max(1),
+            full_at: now,
+        }
     }
 
     /// `rate` in each second, and no more than that at once.

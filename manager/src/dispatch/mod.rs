@@ -50,8 +50,15 @@ pub fn service(
     identity: Identity,
     leadership: Leadership,
 ) -> DispatchServiceServer<Dispatch> {
-    let admission = Mutex::new(Bucket::per_second(engine.config().attach_per_second, engine.clock().now()));
-    let shared = Arc::new(Shared { engine, identity, leadership });
+    let admission = Mutex::new(Bucket::per_second(
+        engine.config().attach_per_second,
+        engine.clock().now(),
+    ));
+    let shared = Arc::new(Shared {
+        engine,
+        identity,
+        leadership,
+    });
     DispatchServiceServer::new(Dispatch { shared, admission }).max_decoding_message_size(MAX_MESSAGE)
 }
 
@@ -67,10 +74,7 @@ impl Dispatch {
 impl DispatchService for Dispatch {
     type AttachStream = Outbound;
 
-    async fn attach(
-        &self,
-        request: Request<Streaming<AttachRequest>>,
-    ) -> Result<Response<Outbound>, Status> {
+    async fn attach(&self, request: Request<Streaming<AttachRequest>>) -> Result<Response<Outbound>, Status> {
         let peer = peer(&request);
         let shared = &self.shared;
         let agent = match bearer(request.metadata()) {
@@ -81,7 +85,10 @@ impl DispatchService for Dispatch {
             tracing::warn!(peer, reason = error.reason(), %error, "an agent was refused");
             Status::from(error)
         })?;
-        shared.leadership.check().map_err(|error| refuse::not_leader(error.leader.as_ref()))?;
+        shared
+            .leadership
+            .check()
+            .map_err(|error| refuse::not_leader(error.leader.as_ref()))?;
         self.admit()?;
         let (sender, stream) = outbound::channel();
         let session = Session::new(Arc::clone(shared), agent, peer);
@@ -92,7 +99,10 @@ impl DispatchService for Dispatch {
 
 /// IP address of the caller; empty where the transport has none.
 fn peer<T>(request: &Request<T>) -> String {
-    request.remote_addr().map(|address| address.ip().to_string()).unwrap_or_default()
+    request
+        .remote_addr()
+        .map(|address| address.ip().to_string())
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -40,13 +40,23 @@ pub(super) enum NotSent {
 pub(super) fn channel() -> (Sender, Outbound) {
     let (sender, messages) = mpsc::channel(QUEUE);
     let (end, ended) = oneshot::channel();
-    (Sender { messages: sender, end }, Outbound { messages, end: Some(ended) })
+    (
+        Sender {
+            messages: sender,
+            end,
+        },
+        Outbound {
+            messages,
+            end: Some(ended),
+        },
+    )
 }
 
 impl Sender {
-
     pub(super) async fn send(&self, message: attach_response::Message) -> Result<(), NotSent> {
-        let message = AttachResponse { message: Some(message) };
+        let message = AttachResponse {
+            message: Some(message),
+        };
         match tokio::time::timeout(PATIENCE, self.messages.send(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(NotSent::Gone),
@@ -68,7 +78,9 @@ impl Stream for Outbound {
         if let Some(message) = std::task::ready!(self.messages.poll_recv(cx)) {
             return Poll::Ready(Some(Ok(message)));
         }
-        let Some(end) = &mut self.end else { return Poll::Ready(None) };
+        let Some(end) = &mut self.end else {
+            return Poll::Ready(None);
+        };
         let status = std::task::ready!(Pin::new(end).poll(cx));
         self.end = None;
         Poll::Ready(status.ok().map(Err))

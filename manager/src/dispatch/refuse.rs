@@ -13,7 +13,12 @@ use crate::leader::Peer;
 const SOON: Duration = Duration::from_secs(1);
 
 fn status(code: Code, reason: &str, message: impl Into<String>, retry: Option<Duration>) -> Status {
-    with_details(code, message, ErrorDetails::with_error_info(reason, DOMAIN, []), retry)
+    with_details(
+        code,
+        message,
+        ErrorDetails::with_error_info(reason, DOMAIN, []),
+        retry,
+    )
 }
 
 fn with_details(
@@ -36,13 +41,23 @@ pub(crate) fn not_leader(leader: Option<&Peer>) -> Status {
     };
     let address = ("leader_address".to_owned(), peer.address.clone());
     let details = ErrorDetails::with_error_info("NOT_LEADER", DOMAIN, [address]);
-    with_details(Code::Unavailable, format!("this replica does not lead; {} does", peer.name), details, None)
+    with_details(
+        Code::Unavailable,
+        format!("this replica does not lead; {} does", peer.name),
+        details,
+        None,
+    )
 }
 
 /// Too many agents attach at once.
 pub(super) fn attach_rate(wait: Duration) -> Status {
     let message = "too many agents attach at this moment";
-    status(Code::Unavailable, "ATTACH_RATE", message, Some(wait.max(Duration::from_millis(100))))
+    status(
+        Code::Unavailable,
+        "ATTACH_RATE",
+        message,
+        Some(wait.max(Duration::from_millis(100))),
+    )
 }
 
 pub(super) fn attach(refused: AttachRefused) -> Status {
@@ -75,11 +90,21 @@ pub(super) fn too_slow() -> Status {
 
 pub(super) fn too_much() -> Status {
     let message = "too many messages; at most one a second per task is wanted";
-    status(Code::ResourceExhausted, "TOO_MANY_MESSAGES", message, Some(Duration::from_secs(10)))
+    status(
+        Code::ResourceExhausted,
+        "TOO_MANY_MESSAGES",
+        message,
+        Some(Duration::from_secs(10)),
+    )
 }
 
 pub(super) fn replaced() -> Status {
-    status(Code::Aborted, "REPLACED", "another stream of this node has taken over", None)
+    status(
+        Code::Aborted,
+        "REPLACED",
+        "another stream of this node has taken over",
+        None,
+    )
 }
 
 pub(super) fn node_gone() -> Status {

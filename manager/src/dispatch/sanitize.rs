@@ -55,7 +55,10 @@ mod tests {
 
     #[test]
     fn long_texts_are_cut_between_characters() {
-        let mut long = TaskStatus { message: "é".repeat(1_000), ..TaskStatus::default() };
+        let mut long = TaskStatus {
+            message: "é".repeat(1_000),
+            ..TaskStatus::default()
+        };
         status(&mut long);
         assert_eq!(long.message.len(), 1_024);
         let mut odd = format!("a{}", "é".repeat(1_000));
@@ -65,7 +68,10 @@ mod tests {
 
     #[test]
     fn a_hello_with_too_many_tasks_is_refused() {
-        let mut long = Hello { tasks: vec![TaskStatus::default(); MAX_TASKS + 1], ..Hello::default() };
+        let mut long = Hello {
+            tasks: vec![TaskStatus::default(); MAX_TASKS + 1],
+            ..Hello::default()
+        };
         assert!(hello(&mut long).is_err());
         long.tasks.pop();
         assert!(hello(&mut long).is_ok());

@@ -114,7 +114,12 @@ impl Session {
             hello,
             vitals: Arc::clone(&self.vitals),
         };
-        let (epoch, orders) = self.shared.engine.attach(attach).await.map_err(|refused| self.refused(refused))?;
+        let (epoch, orders) = self
+            .shared
+            .engine
+            .attach(attach)
+            .await
+            .map_err(|refused| self.refused(refused))?;
         self.epoch = epoch;
         tracing::info!(node = %self.agent.node_name, peer = self.peer, version, tasks, "an agent attached");
         let config = self.shared.engine.config();
@@ -149,7 +154,11 @@ impl Session {
     }
 
     fn mismatch(&self, claimed: String) -> Status {
-        AuthError::NodeMismatch { token_node: self.agent.node_name.to_string(), claimed }.into()
+        AuthError::NodeMismatch {
+            token_node: self.agent.node_name.to_string(),
+            claimed,
+        }
+        .into()
     }
 
     fn refused(&self, refused: crate::engine::event::AttachRefused) -> Status {
@@ -160,7 +169,12 @@ impl Session {
     }
 
     fn not_leading(&self) -> Status {
-        let leader = self.shared.leadership.check().err().and_then(|error| error.leader);
+        let leader = self
+            .shared
+            .leadership
+            .check()
+            .err()
+            .and_then(|error| error.leader);
         refuse::not_leader(leader.as_ref())
     }
 
@@ -203,7 +217,11 @@ impl Session {
 
     fn next_deadline(&self) -> Duration {
         let config = self.shared.engine.config();
-        let silence = if self.stale { config.lost_after() } else { config.stale_after() };
+        let silence = if self.stale {
+            config.lost_after()
+        } else {
+            config.stale_after()
+        };
         self.token_end.min(self.vitals.last_heard() + silence) + Duration::from_millis(1)
     }
 
@@ -234,7 +252,9 @@ impl Session {
                 Ok(())
             }
             Some(attach_request::Message::TaskReport(report)) => {
-                let Some(mut status) = report.task else { return Ok(()) };
+                let Some(mut status) = report.task else {
+                    return Ok(());
+                };
                 sanitize::status(&mut status);
                 if phase_from_number(status.phase).is_final() {
                     self.shared.engine.report(self.id, status).await;
@@ -247,7 +267,9 @@ impl Session {
                 self.fresh = Some(renewal);
                 Ok(())
             }
-            Some(attach_request::Message::Hello(_)) => Err(refuse::bad_message("a second Hello on one stream")),
+            Some(attach_request::Message::Hello(_)) => {
+                Err(refuse::bad_message("a second Hello on one stream"))
+            }
             // From a newer agent.
             None => Ok(()),
         }
@@ -255,7 +277,11 @@ impl Session {
 
     /// Answers, but only while the lease is provably ours: the agent's contact lease counts from here.
     async fn heartbeat(&mut self, heartbeat: Heartbeat, out: &Sender) -> Result<(), Status> {
-        let Heartbeat { stamp, mut runtime, disk } = heartbeat;
+        let Heartbeat {
+            stamp,
+            mut runtime,
+            disk,
+        } = heartbeat;
         if let Some(runtime) = &mut runtime {
             sanitize::runtime(runtime);
         }
@@ -269,8 +295,12 @@ impl Session {
             return Ok(());
         }
         self.vitals.answer(self.now());
-        let reply = HeartbeatReply { stamp, epoch: self.epoch.0 };
-        self.send(out, attach_response::Message::HeartbeatReply(reply)).await?;
+        let reply = HeartbeatReply {
+            stamp,
+            epoch: self.epoch.0,
+        };
+        self.send(out, attach_response::Message::HeartbeatReply(reply))
+            .await?;
         while let Some(message) = self.held.pop_front() {
             self.pass_on(message, out).await?;
         }
@@ -298,7 +328,10 @@ impl Session {
                 attach_response::Message::DesiredSet(kruise_proto::dispatch::DesiredSet { stamp, ..set })
             }
             ToAgent::Delta(delta) => {
-                attach_response::Message::DesiredDelta(kruise_proto::dispatch::DesiredDelta { stamp, ..delta })
+                attach_response::Message::DesiredDelta(kruise_proto::dispatch::DesiredDelta {
+                    stamp,
+                    ..delta
+                })
             }
             ToAgent::Saved(ack) => attach_response::Message::ResultAck(ack),
             ToAgent::Close(reason) => {
@@ -340,7 +373,9 @@ impl Session {
 
     fn renewed(&mut self, verified: Result<AgentIdentity, AuthError>) -> Result<(), Status> {
         match verified {
-            Ok(agent) if (&agent.node_name, &agent.node_uid) == (&self.agent.node_name, &self.agent.node_uid) => {
+            Ok(agent)
+                if (&agent.node_name, &agent.node_uid) == (&self.agent.node_name, &self.agent.node_uid) =>
+            {
                 self.token_end = self.now().saturating_add(agent.valid_for);
                 Ok(())
             }

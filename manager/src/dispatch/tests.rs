@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use kruise_api::ids::Epoch;
 use kruise_proto::dispatch::{
-    Ack, AttachRequest, AttachResponse, DesiredDelta, DesiredSet, Heartbeat, Hello, TaskReport, TokenRenewal, Welcome,
-    attach_request, attach_response, dispatch_service_client::DispatchServiceClient,
+    Ack, AttachRequest, AttachResponse, DesiredDelta, DesiredSet, Heartbeat, Hello, TaskReport, TokenRenewal,
+    Welcome, attach_request, attach_response, dispatch_service_client::DispatchServiceClient,
 };
 use kruise_proto::task::{Phase, TaskStatus};
 use serde_json::json;
@@ -25,7 +25,11 @@ use crate::leader::{Control, LeaderState, Leadership, Peer};
 use crate::testing::serve_in_process;
 
 fn leader() -> LeaderState {
-    LeaderState::Leader { epoch: Epoch(7), has_predecessor: false, since: tokio::time::Instant::now() }
+    LeaderState::Leader {
+        epoch: Epoch(7),
+        has_predecessor: false,
+        since: tokio::time::Instant::now(),
+    }
 }
 
 struct Bed {
@@ -53,13 +57,21 @@ async fn bed_with(state: LeaderState, config: EngineConfig) -> Bed {
         &leadership,
         Monotonic::tokio(),
         Default::default(),
-        EngineConfig { creation_delay: Duration::ZERO, ..config },
+        EngineConfig {
+            creation_delay: Duration::ZERO,
+            ..config
+        },
     );
     let service = service(engine.clone(), Identity::new(verifier()), leadership);
     let channel = serve_in_process(tonic::service::Routes::new(service)).await;
     // Until the lists are read.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    Bed { cluster, control, engine, channel }
+    Bed {
+        cluster,
+        control,
+        engine,
+        channel,
+    }
 }
 
 async fn bed() -> Bed {
@@ -74,20 +86,38 @@ struct Agent {
 
 impl Agent {
     async fn send(&self, message: attach_request::Message) {
-        self.sender.send(AttachRequest { message: Some(message) }).await.expect("the stream is open");
+        self.sender
+            .send(AttachRequest {
+                message: Some(message),
+            })
+            .await
+            .expect("the stream is open");
     }
 
     async fn hello(&self, node: &str, tasks: Vec<TaskStatus>) {
-        let hello = Hello { node_name: node.into(), tasks, ..Hello::default() };
+        let hello = Hello {
+            node_name: node.into(),
+            tasks,
+            ..Hello::default()
+        };
         self.send(attach_request::Message::Hello(hello)).await;
     }
 
     async fn heartbeat(&self, stamp: u64) {
-        self.send(attach_request::Message::Heartbeat(Heartbeat { stamp, ..Heartbeat::default() })).await;
+        self.send(attach_request::Message::Heartbeat(Heartbeat {
+            stamp,
+            ..Heartbeat::default()
+        }))
+        .await;
     }
 
     async fn ack(&self, generation: u64) {
-        self.send(attach_request::Message::Ack(Ack { epoch: 7, generation, ..Ack::default() })).await;
+        self.send(attach_request::Message::Ack(Ack {
+            epoch: 7,
+            generation,
+            ..Ack::default()
+        }))
+        .await;
     }
 
     async fn report(&self, id: &str, phase: Phase) {
@@ -97,11 +127,16 @@ impl Agent {
             image: "docker.io/library/nginx:1".into(),
             ..TaskStatus::default()
         };
-        self.send(attach_request::Message::TaskReport(TaskReport { task: Some(task) })).await;
+        self.send(attach_request::Message::TaskReport(TaskReport {
+            task: Some(task),
+        }))
+        .await;
     }
 
     async fn next(&mut self) -> Result<attach_response::Message, Status> {
-        let message = tokio::time::timeout(Duration::from_secs(600), self.inbound.message()).await.expect("in time");
+        let message = tokio::time::timeout(Duration::from_secs(600), self.inbound.message())
+            .await
+            .expect("in time");
         message.map(|message| message.expect("more to come").message.expect("known"))
     }
 
@@ -143,21 +178,32 @@ impl Agent {
     }
 
     fn reason(status: &Status) -> String {
-        status.get_error_details().error_info().map(|info| info.reason.clone()).unwrap_or_default()
+        status
+            .get_error_details()
+            .error_info()
+            .map(|info| info.reason.clone())
+            .unwrap_or_default()
     }
 }
 
 async fn dial(channel: &Channel, token: &str) -> Result<Agent, Status> {
     let (sender, receiver) = mpsc::channel(16);
     let mut request = Request::new(ReceiverStream::new(receiver));
-    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
-    let inbound = DispatchServiceClient::new(channel.clone()).attach(request).await?.into_inner();
+    request
+        .metadata_mut()
+        .insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+    let inbound = DispatchServiceClient::new(channel.clone())
+        .attach(request)
+        .await?
+        .into_inner();
     Ok(Agent { sender, inbound })
 }
 
 /// Attached, with the set acknowledged and one heartbeat answered.
 async fn attach(bed: &Bed, node: &str) -> Agent {
-    let mut agent = dial(&bed.channel, &format!("agent-{node}")).await.expect("let in");
+    let mut agent = dial(&bed.channel, &format!("agent-{node}"))
+        .await
+        .expect("let in");
     agent.hello(node, Vec::new()).await;
     assert_eq!(agent.welcome().await.epoch, 7);
     let set = agent.set().await;
@@ -172,7 +218,8 @@ async fn attach(bed: &Bed, node: &str) -> Agent {
 async fn a_job_from_order_to_result() {
     let bed = bed().await;
     let mut agent = attach(&bed, "node1").await;
-    bed.cluster.create_job("a", &json!({"selector": {"names": ["node1"]}}));
+    bed.cluster
+        .create_job("a", &json!({"selector": {"names": ["node1"]}}));
     let delta = agent.delta().await;
     assert_eq!((delta.generation, delta.stamp), (2, 1));
     let id = delta.add[0].task_id.clone();
@@ -199,7 +246,10 @@ async fn who_is_not_let_in() {
     let mut liar = dial(&bed.channel, "agent-node1").await.expect("a good token");
     liar.hello("node2", Vec::new()).await;
     let status = liar.end().await;
-    assert_eq!((status.code(), Agent::reason(&status).as_str()), (Code::PermissionDenied, "NODE_MISMATCH"));
+    assert_eq!(
+        (status.code(), Agent::reason(&status).as_str()),
+        (Code::PermissionDenied, "NODE_MISMATCH")
+    );
     let mut silent = dial(&bed.channel, "agent-node1").await.expect("a good token");
     let status = silent.end().await;
     assert_eq!(Agent::reason(&status), "HELLO_WANTED");
@@ -215,8 +265,15 @@ async fn who_is_not_let_in() {
 
 #[tokio::test(start_paused = true)]
 async fn a_follower_names_the_leader() {
-    let peer = Peer { name: "pod-b".into(), address: "10.0.0.2:9877".into() };
-    let bed = bed_with(LeaderState::Follower { leader: Some(peer) }, EngineConfig::default()).await;
+    let peer = Peer {
+        name: "pod-b".into(),
+        address: "10.0.0.2:9877".into(),
+    };
+    let bed = bed_with(
+        LeaderState::Follower { leader: Some(peer) },
+        EngineConfig::default(),
+    )
+    .await;
     let status = dial(&bed.channel, "agent-node1").await.err().expect("refused");
     assert_eq!(status.code(), Code::Unavailable);
     let details = status.get_error_details();
@@ -229,11 +286,21 @@ async fn a_follower_names_the_leader() {
 
 #[tokio::test(start_paused = true)]
 async fn only_so_many_attach_in_a_second() {
-    let bed = bed_with(leader(), EngineConfig { attach_per_second: 2, ..EngineConfig::default() }).await;
+    let bed = bed_with(
+        leader(),
+        EngineConfig {
+            attach_per_second: 2,
+            ..EngineConfig::default()
+        },
+    )
+    .await;
     let _first = dial(&bed.channel, "agent-node1").await.expect("let in");
     let _second = dial(&bed.channel, "agent-node2").await.expect("let in");
     let status = dial(&bed.channel, "agent-node1").await.err().expect("refused");
-    assert_eq!((status.code(), Agent::reason(&status).as_str()), (Code::Unavailable, "ATTACH_RATE"));
+    assert_eq!(
+        (status.code(), Agent::reason(&status).as_str()),
+        (Code::Unavailable, "ATTACH_RATE")
+    );
     assert!(status.get_error_details().retry_info().is_some());
     tokio::time::sleep(Duration::from_millis(600)).await;
     dial(&bed.channel, "agent-node1").await.expect("let in");
@@ -282,7 +349,10 @@ async fn an_agent_that_falls_silent_is_let_go() {
     let before = tokio::time::Instant::now();
     assert_eq!(Agent::reason(&agent.end().await), "NO_HEARTBEAT");
     let after = before.elapsed();
-    assert!(after >= Duration::from_secs(30) && after < Duration::from_secs(31), "{after:?}");
+    assert!(
+        after >= Duration::from_secs(30) && after < Duration::from_secs(31),
+        "{after:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -294,13 +364,22 @@ async fn a_stream_ends_with_its_token_unless_it_is_renewed() {
         agent.welcome().await;
         agent.set().await;
         if let Some(token) = renewal {
-            agent.send(attach_request::Message::TokenRenewal(TokenRenewal { token: token.into() })).await;
+            agent
+                .send(attach_request::Message::TokenRenewal(TokenRenewal {
+                    token: token.into(),
+                }))
+                .await;
         }
         let ended = async {
             for stamp in 1..8 {
                 tokio::time::sleep(Duration::from_secs(4)).await;
-                let beat = Heartbeat { stamp, ..Heartbeat::default() };
-                let message = AttachRequest { message: Some(attach_request::Message::Heartbeat(beat)) };
+                let beat = Heartbeat {
+                    stamp,
+                    ..Heartbeat::default()
+                };
+                let message = AttachRequest {
+                    message: Some(attach_request::Message::Heartbeat(beat)),
+                };
                 if agent.sender.send(message).await.is_err() {
                     return Agent::reason(&agent.end().await);
                 }
@@ -327,7 +406,13 @@ async fn who_sends_too_much_is_cut_off() {
     let sender = agent.sender.clone();
     tokio::spawn(async move {
         let message = attach_request::Message::Ack(Ack::default());
-        while sender.send(AttachRequest { message: Some(message.clone()) }).await.is_ok() {}
+        while sender
+            .send(AttachRequest {
+                message: Some(message.clone()),
+            })
+            .await
+            .is_ok()
+        {}
     });
     assert_eq!(Agent::reason(&agent.end().await), "TOO_MANY_MESSAGES");
 }
@@ -346,11 +431,17 @@ async fn the_second_stream_of_a_node_replaces_the_first() {
 async fn the_end_of_the_leadership_and_of_the_process_end_every_stream() {
     let bed = bed().await;
     let mut agent = attach(&bed, "node1").await;
-    let peer = Peer { name: "pod-b".into(), address: "10.0.0.2:9877".into() };
+    let peer = Peer {
+        name: "pod-b".into(),
+        address: "10.0.0.2:9877".into(),
+    };
     bed.control.set(LeaderState::Follower { leader: Some(peer) });
     let status = agent.end().await;
     let details = status.get_error_details();
-    assert_eq!(details.error_info().expect("there").metadata["leader_address"], "10.0.0.2:9877");
+    assert_eq!(
+        details.error_info().expect("there").metadata["leader_address"],
+        "10.0.0.2:9877"
+    );
     bed.control.set(leader());
     tokio::time::sleep(Duration::from_millis(100)).await;
     let mut agent = attach(&bed, "node1").await;

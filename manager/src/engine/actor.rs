@@ -63,7 +63,11 @@ impl Actor {
     async fn follow(&mut self) -> Option<(Epoch, bool)> {
         loop {
             let state = self.leadership.borrow_and_update().clone();
-            if let LeaderState::Leader { epoch, has_predecessor, .. } = state
+            if let LeaderState::Leader {
+                epoch,
+                has_predecessor,
+                ..
+            } = state
                 && !self.closing.is_cancelled()
             {
                 return Some((epoch, has_predecessor));
@@ -77,7 +81,10 @@ impl Actor {
     }
 
     fn now(&self) -> Now {
-        Now { mono: self.clock.now(), wall: self.cluster.now() }
+        Now {
+            mono: self.clock.now(),
+            wall: self.cluster.now(),
+        }
     }
 }
 
@@ -99,8 +106,13 @@ impl<'a> Leading<'a> {
     fn new(actor: &'a mut Actor, epoch: Epoch, has_predecessor: bool) -> Self {
         let (tell, told) = mpsc::channel(TOLD);
         let (changes, _) = broadcast::channel(CHANGES);
-        let state =
-            EngineState::new(actor.config, epoch, has_predecessor, actor.now(), actor.metrics.clone());
+        let state = EngineState::new(
+            actor.config,
+            epoch,
+            has_predecessor,
+            actor.now(),
+            actor.metrics.clone(),
+        );
         let mut leading = Self {
             actor,
             epoch,
@@ -143,7 +155,10 @@ impl<'a> Leading<'a> {
     async fn turn(&mut self) -> bool {
         self.state.observe(self.changes.receiver_count() > 0);
         let now = self.actor.now();
-        let nap = self.state.next_wake(now).map(|at| at.saturating_sub(now.mono).max(SHORTEST_NAP));
+        let nap = self
+            .state
+            .next_wake(now)
+            .map(|at| at.saturating_sub(now.mono).max(SHORTEST_NAP));
         let wake = async {
             match nap {
                 Some(nap) => tokio::time::sleep(nap).await,
@@ -193,7 +208,7 @@ impl<'a> Leading<'a> {
         let now = self.actor.now();
         // Whoever asked may have gone away meanwhile; then nobody wants the answer.
         match message {
-            Message::Event(event) => self.state.apply(event, now),
+            Message::Event(event) => self.state.apply(*event, now),
             Message::Attach { attach, link, reply } => {
                 let session = attach.session;
                 let answer = self.state.attach(*attach, now).map(|()| self.state.epoch());
@@ -208,12 +223,19 @@ impl<'a> Leading<'a> {
                 drop(reply.send((self.state.agent_page(&after, size, now), self.epoch)));
             }
             Message::Agent { node, reply } => drop(reply.send(self.state.agent(&node, now))),
-            Message::Tasks { filter, after, size, reply } => {
+            Message::Tasks {
+                filter,
+                after,
+                size,
+                reply,
+            } => {
                 drop(reply.send(self.state.task_page(&filter, &after, size)));
             }
             Message::Watch { filter, reply } => {
                 let changes = self.changes.subscribe();
                 self.state.observe(true);
+                // What a job waits for is told with spans of time, which only a new plan brings up to date.
+                self.state.touch(&filter);
                 let (tasks, jobs) = (self.state.matching_tasks(&filter), self.state.summaries(&filter));
                 drop(reply.send(Watched { tasks, jobs, changes }));
             }
@@ -237,10 +259,19 @@ impl<'a> Leading<'a> {
                 });
             }
             Effect::ReadSecrets(requests) => self.read_secrets(requests),
-            Effect::WatchPods { job, watch, namespace, selector } => {
+            Effect::WatchPods {
+                job,
+                watch,
+                namespace,
+                selector,
+            } => {
                 let pods = self.actor.cluster.pods(namespace, selector);
                 let owner = job.clone();
-                let events = pods.map(move |nodes| Event::Pods { job: owner.clone(), watch, nodes });
+                let events = pods.map(move |nodes| Event::Pods {
+                    job: owner.clone(),
+                    watch,
+                    nodes,
+                });
                 let handle = self.forward(events);
                 if let Some(old) = self.pods.insert(job, handle) {
                     old.abort();
@@ -258,7 +289,9 @@ impl<'a> Leading<'a> {
 
     fn send(&mut self, session: SessionId, message: ToAgent) {
         let closes = matches!(message, ToAgent::Close(_));
-        let Some(link) = self.links.get(&session) else { return };
+        let Some(link) = self.links.get(&session) else {
+            return;
+        };
         if link.try_send(message).is_err() || closes {
             // The stream sees the end of its link, ends, and tells that it is detached.
             self.links.remove(&session);
@@ -266,8 +299,11 @@ impl<'a> Leading<'a> {
     }
 
     fn write(&mut self, job: JobUid, key: kruise_api::ids::ObjectKey, write: JobWrite) {
-        let (cluster, tell, metrics) =
-            (Arc::clone(&self.actor.cluster), self.tell.clone(), self.actor.metrics.clone());
+        let (cluster, tell, metrics) = (
+            Arc::clone(&self.actor.cluster),
+            self.tell.clone(),
+            self.actor.metrics.clone(),
+        );
         let (reason, event) = match &write {
             JobWrite::Status { reason, event, .. } => (Some(*reason), event.clone()),
             JobWrite::Finalizers { .. } | JobWrite::Delete => (None, None),
@@ -275,7 +311,13 @@ impl<'a> Leading<'a> {
         self.tasks.spawn(async move {
             let result = cluster.write(job.clone(), key.clone(), write).await;
             let done = result.is_ok();
-            drop(tell.send(Event::Written { job: job.clone(), result }).await);
+            drop(
+                tell.send(Event::Written {
+                    job: job.clone(),
+                    result,
+                })
+                .await,
+            );
             if !done {
                 return;
             }

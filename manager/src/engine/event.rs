@@ -71,18 +71,39 @@ pub(crate) enum Event {
     Jobs(Listing<JobObject, JobUid>),
     Nodes(Listing<NodeObject, NodeUid>),
     /// Nodes of the pods of a job, from the watch with this number.
-    Pods { job: JobUid, watch: u64, nodes: Vec<NodeName> },
-    Detached { session: SessionId },
+    Pods {
+        job: JobUid,
+        watch: u64,
+        nodes: Vec<NodeName>,
+    },
+    Detached {
+        session: SessionId,
+    },
     /// No heartbeat in time, or one again.
-    Stale { session: SessionId, stale: bool },
-    Ack { session: SessionId, ack: Ack },
-    Report { session: SessionId, status: Box<TaskStatus> },
+    Stale {
+        session: SessionId,
+        stale: bool,
+    },
+    Ack {
+        session: SessionId,
+        ack: Ack,
+    },
+    Report {
+        session: SessionId,
+        status: Box<TaskStatus>,
+    },
     /// An object read on its own; none when it does not exist.
-    Fetched { job: JobUid, result: Result<Option<JobObject>, ApiFailure> },
+    Fetched {
+        job: JobUid,
+        result: Result<Option<JobObject>, ApiFailure>,
+    },
     /// An object that somebody else read, newer than the watch perhaps.
     Seen(Box<JobObject>),
     /// A write has ended; with the object that it made, if any.
-    Written { job: JobUid, result: Result<Option<JobObject>, ApiFailure> },
+    Written {
+        job: JobUid,
+        result: Result<Option<JobObject>, ApiFailure>,
+    },
     Secrets(BTreeMap<JobUid, SecretAnswer>),
 }
 
@@ -112,13 +133,22 @@ pub(crate) enum Effect {
     /// To an agent.
     Send { session: SessionId, message: ToAgent },
     /// One write on one job; its end comes back as [`Event::Written`].
-    Write { job: JobUid, key: ObjectKey, write: JobWrite },
+    Write {
+        job: JobUid,
+        key: ObjectKey,
+        write: JobWrite,
+    },
     /// Read one job; comes back as [`Event::Fetched`].
     Fetch { job: JobUid, key: ObjectKey },
     /// Read the secrets of these jobs; comes back as one [`Event::Secrets`] for all.
     ReadSecrets(Vec<SecretRequest>),
     /// Watch pods; comes back as [`Event::Pods`] with the same number.
-    WatchPods { job: JobUid, watch: u64, namespace: String, selector: String },
+    WatchPods {
+        job: JobUid,
+        watch: u64,
+        namespace: String,
+        selector: String,
+    },
     /// End the pod watch of a job.
     UnwatchPods { job: JobUid },
     /// Tell whoever watches tasks.
@@ -129,9 +159,17 @@ pub(crate) enum Effect {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum JobWrite {
     /// Merge patch on the status, for this version of the object; the event is told once it is stored.
-    Status { version: String, patch: Value, reason: &'static str, event: Option<JobEvent> },
+    Status {
+        version: String,
+        patch: Value,
+        reason: &'static str,
+        event: Option<JobEvent>,
+    },
     /// The finalizers that stay, for this version.
-    Finalizers { version: String, finalizers: Vec<String> },
+    Finalizers {
+        version: String,
+        finalizers: Vec<String>,
+    },
     /// Delete the object of this UID.
     Delete,
 }

@@ -36,18 +36,39 @@ pub enum EngineGone {
 /// A message to the engine's task.
 #[derive(Debug)]
 pub(super) enum Message {
-    Event(Event),
+    Event(Box<Event>),
     Attach {
         attach: Box<Attach>,
         link: mpsc::Sender<ToAgent>,
         reply: oneshot::Sender<Result<Epoch, AttachRefused>>,
     },
-    Agents { after: String, size: usize, reply: oneshot::Sender<(AgentPage, Epoch)> },
-    Agent { node: NodeName, reply: oneshot::Sender<Option<(inspect::Agent, Vec<inspect::Task>)>> },
-    Tasks { filter: TaskFilter, after: String, size: usize, reply: oneshot::Sender<TaskPage> },
-    Watch { filter: TaskFilter, reply: oneshot::Sender<Watched> },
-    Knows { job: ObjectKey, reply: oneshot::Sender<bool> },
-    Fetch { job: ObjectKey, reply: oneshot::Sender<Result<Option<JobObject>, ApiFailure>> },
+    Agents {
+        after: String,
+        size: usize,
+        reply: oneshot::Sender<(AgentPage, Epoch)>,
+    },
+    Agent {
+        node: NodeName,
+        reply: oneshot::Sender<Option<(inspect::Agent, Vec<inspect::Task>)>>,
+    },
+    Tasks {
+        filter: TaskFilter,
+        after: String,
+        size: usize,
+        reply: oneshot::Sender<TaskPage>,
+    },
+    Watch {
+        filter: TaskFilter,
+        reply: oneshot::Sender<Watched>,
+    },
+    Knows {
+        job: ObjectKey,
+        reply: oneshot::Sender<bool>,
+    },
+    Fetch {
+        job: ObjectKey,
+        reply: oneshot::Sender<Result<Option<JobObject>, ApiFailure>>,
+    },
 }
 
 /// Tasks and jobs as they stand, and all changes from then on.
@@ -75,7 +96,13 @@ impl EngineHandle {
         clock: Monotonic,
         closing: CancellationToken,
     ) -> Self {
-        Self { inbox, config, clock, sessions: Arc::default(), closing }
+        Self {
+            inbox,
+            config,
+            clock,
+            sessions: Arc::default(),
+            closing,
+        }
     }
 
     /// Ends the engine for good: every stream is closed and sent to the next leader, nothing is handed out or written any more.
@@ -100,10 +127,17 @@ impl EngineHandle {
     }
 
     /// Lets an agent in. Returns the epoch and the messages for it.
-    pub(crate) async fn attach(&self, attach: Attach) -> Result<(Epoch, mpsc::Receiver<ToAgent>), AttachRefused> {
+    pub(crate) async fn attach(
+        &self,
+        attach: Attach,
+    ) -> Result<(Epoch, mpsc::Receiver<ToAgent>), AttachRefused> {
         let (link, messages) = mpsc::channel(LINK);
         let (reply, answer) = oneshot::channel();
-        let message = Message::Attach { attach: Box::new(attach), link, reply };
+        let message = Message::Attach {
+            attach: Box::new(attach),
+            link,
+            reply,
+        };
         self.inbox.try_send(message).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => AttachRefused::Busy,
             mpsc::error::TrySendError::Closed(_) => AttachRefused::NotLeading,
@@ -127,19 +161,26 @@ impl EngineHandle {
 
     /// Passes a report on. Waiting for room holds up the stream that it came by, and no other.
     pub(crate) async fn report(&self, session: SessionId, status: TaskStatus) {
-        self.tell(Event::Report { session, status: Box::new(status) }).await;
+        self.tell(Event::Report {
+            session,
+            status: Box::new(status),
+        })
+        .await;
     }
 
     /// Passes a report of mere progress on, unless the engine is busy: the next one says more.
     pub(crate) fn progress(&self, session: SessionId, status: TaskStatus) {
-        let event = Event::Report { session, status: Box::new(status) };
+        let event = Event::Report {
+            session,
+            status: Box::new(status),
+        };
         // A report that finds no room is meant to be lost.
-        drop(self.inbox.try_send(Message::Event(event)));
+        drop(self.inbox.try_send(Message::Event(Box::new(event))));
     }
 
     async fn tell(&self, event: Event) {
         // The engine's task lives as long as the process; when it is gone there is nobody to tell.
-        drop(self.inbox.send(Message::Event(event)).await);
+        drop(self.inbox.send(Message::Event(Box::new(event))).await);
     }
 
     async fn ask<T>(&self, message: impl FnOnce(oneshot::Sender<T>) -> Message) -> Result<T, EngineGone> {
@@ -168,7 +209,13 @@ impl EngineHandle {
         after: String,
         size: usize,
     ) -> Result<TaskPage, EngineGone> {
-        self.ask(|reply| Message::Tasks { filter, after, size, reply }).await
+        self.ask(|reply| Message::Tasks {
+            filter,
+            after,
+            size,
+            reply,
+        })
+        .await
     }
 
     pub(crate) async fn watch(&self, filter: TaskFilter) -> Result<Watched, EngineGone> {

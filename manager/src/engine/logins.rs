@@ -39,7 +39,9 @@ async fn answer(cluster: &dyn Cluster, request: &SecretRequest) -> SecretAnswer 
                 return SecretAnswer::Problem(format!("pull secret {namespace}/{name} does not exist"));
             }
             Err(error) => {
-                return SecretAnswer::Unavailable(format!("pull secret {name:?} cannot be read now: {error}"));
+                return SecretAnswer::Unavailable(format!(
+                    "pull secret {name:?} cannot be read now: {error}"
+                ));
             }
         }
     }

@@ -12,7 +12,10 @@ pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
 }
 
 fn object_patch(old: &Map<String, Value>, new: &Map<String, Value>) -> Map<String, Value> {
-    let removed = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
+    let removed = old
+        .keys()
+        .filter(|key| !new.contains_key(*key))
+        .map(|key| (key.clone(), Value::Null));
     let changed = new.iter().filter_map(|(key, value)| {
         merge_patch(old.get(key).unwrap_or(&Value::Null), value).map(|patch| (key.clone(), patch))
     });

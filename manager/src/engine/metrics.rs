@@ -52,15 +52,31 @@ impl Default for EngineMetrics {
 impl EngineMetrics {
     /// Puts the families into the registry of the process.
     pub(crate) fn register(&self, registry: &mut Registry) {
-        registry.register("kruise_agent_connected", "Agents with a live stream", self.connected.clone());
-        registry.register("kruise_image_pull_in_flight", "Pulls that hold a slot", self.in_flight.clone());
-        registry.register("kruise_image_pull_jobs", "ImagePullJobs by phase", self.jobs.clone());
+        registry.register(
+            "kruise_agent_connected",
+            "Agents with a live stream",
+            self.connected.clone(),
+        );
+        registry.register(
+            "kruise_image_pull_in_flight",
+            "Pulls that hold a slot",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "kruise_image_pull_jobs",
+            "ImagePullJobs by phase",
+            self.jobs.clone(),
+        );
         registry.register(
             "kruise_image_pull_status_writes",
             "Writes of ImagePullJob status, by why",
             self.writes.clone(),
         );
-        registry.register("kruise_image_pull_tasks_ended", "Pulls that ended, by how", self.ended.clone());
+        registry.register(
+            "kruise_image_pull_tasks_ended",
+            "Pulls that ended, by how",
+            self.ended.clone(),
+        );
         registry.register(
             "kruise_order_latency_seconds",
             "From the decision to an agent's acknowledgement of the order",
@@ -77,7 +93,11 @@ impl EngineMetrics {
     }
 
     pub(crate) fn jobs(&self, phases: JobPhases) {
-        let JobPhases { pulling, waiting, complete } = phases;
+        let JobPhases {
+            pulling,
+            waiting,
+            complete,
+        } = phases;
         for (phase, count) in [("pulling", pulling), ("waiting", waiting), ("complete", complete)] {
             self.jobs.get_or_create(&Phase { phase }).set(signed(count));
         }
@@ -85,14 +105,24 @@ impl EngineMetrics {
 
     /// A status was written.
     pub(crate) fn wrote(&self, reason: &str) {
-        self.writes.get_or_create(&Reason { reason: reason.to_owned() }).inc();
+        self.writes
+            .get_or_create(&Reason {
+                reason: reason.to_owned(),
+            })
+            .inc();
     }
 
     /// A task ended. Other stages do not count.
     pub(crate) fn ended(&self, stage: &Stage) {
         let reason = match stage {
-            Stage::Ended { outcome: TaskOutcome::Succeeded, .. } => "Succeeded".to_owned(),
-            Stage::Ended { outcome: TaskOutcome::Failed { reason, .. }, .. } => reason.to_string(),
+            Stage::Ended {
+                outcome: TaskOutcome::Succeeded,
+                ..
+            } => "Succeeded".to_owned(),
+            Stage::Ended {
+                outcome: TaskOutcome::Failed { reason, .. },
+                ..
+            } => reason.to_string(),
             Stage::InFlight | Stage::Cancelling => return,
         };
         self.ended.get_or_create(&Reason { reason }).inc();

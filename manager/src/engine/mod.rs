@@ -54,10 +54,22 @@ impl Engine {
     /// Starts the engine's task, which follows the leadership until the last handle is dropped.
     #[must_use]
     pub fn spawn(deps: Deps) -> EngineHandle {
-        let Deps { api, leadership, clock, metrics, config } = deps;
+        let Deps {
+            api,
+            leadership,
+            clock,
+            metrics,
+            config,
+        } = deps;
         let own = metrics::EngineMetrics::default();
         metrics.register(|registry| own.register(registry));
-        spawn_over(Arc::new(cluster::KubeCluster::new(api)), &leadership, clock, own, config)
+        spawn_over(
+            Arc::new(cluster::KubeCluster::new(api)),
+            &leadership,
+            clock,
+            own,
+            config,
+        )
     }
 }
 
@@ -73,7 +85,18 @@ pub(crate) fn spawn_over(
     let closing = CancellationToken::new();
     let handle = EngineHandle::new(sender, config, clock.clone(), closing.clone());
     let leadership = leadership.subscribe();
-    tokio::spawn(actor::Actor { cluster, leadership, clock, config, metrics, inbox, closing }.run());
+    tokio::spawn(
+        actor::Actor {
+            cluster,
+            leadership,
+            clock,
+            config,
+            metrics,
+            inbox,
+            closing,
+        }
+        .run(),
+    );
     handle
 }
 

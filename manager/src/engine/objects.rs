@@ -42,7 +42,9 @@ impl JobObject {
     /// Whether nothing will happen to it but its deletion.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.status.as_ref().is_some_and(|status| status.completion_time.is_some())
+        self.status
+            .as_ref()
+            .is_some_and(|status| status.completion_time.is_some())
     }
 
     /// Whether OpenKruise's finalizer is on it.
@@ -67,7 +69,11 @@ impl TryFrom<ImagePullJob> for JobObject {
     fn try_from(job: ImagePullJob) -> Result<Self, Incomplete> {
         let meta = job.metadata;
         let name = meta.name.unwrap_or_default();
-        let lacks = |missing| Incomplete { kind: "ImagePullJob", name: name.clone(), missing };
+        let lacks = |missing| Incomplete {
+            kind: "ImagePullJob",
+            name: name.clone(),
+            missing,
+        };
         Ok(Self {
             uid: JobUid::new(meta.uid.ok_or_else(|| lacks("uid"))?),
             version: meta.resource_version.ok_or_else(|| lacks("resourceVersion"))?,
@@ -115,7 +121,11 @@ impl NodeObject {
     pub fn from_parts(meta: ObjectMeta, ready: Option<Ready>) -> Result<Self, Incomplete> {
         let name = meta.name.unwrap_or_default();
         let Some(uid) = meta.uid else {
-            return Err(Incomplete { kind: "Node", name, missing: "uid" });
+            return Err(Incomplete {
+                kind: "Node",
+                name,
+                missing: "uid",
+            });
         };
         Ok(Self {
             name: NodeName::new(name),
@@ -130,7 +140,9 @@ impl NodeObject {
     /// Virtual kubelets have no container runtime to pull with.
     #[must_use]
     pub fn is_virtual(&self) -> bool {
-        self.labels.get("type").is_some_and(|kind| kind == "virtual-kubelet")
+        self.labels
+            .get("type")
+            .is_some_and(|kind| kind == "virtual-kubelet")
     }
 }
 

@@ -40,17 +40,31 @@ pub(crate) enum ApiFailure {
 /// Writes and single reads of jobs.
 pub(crate) trait Jobs: Send + Sync + 'static {
     /// Does a write and returns the object that it made.
-    fn write(&self, job: JobUid, key: ObjectKey, write: JobWrite) -> BoxFuture<'static, Result<Option<JobObject>, ApiFailure>>;
+    fn write(
+        &self,
+        job: JobUid,
+        key: ObjectKey,
+        write: JobWrite,
+    ) -> BoxFuture<'static, Result<Option<JobObject>, ApiFailure>>;
     /// The object as the API server has it now; none when it does not exist.
     fn fetch(&self, key: ObjectKey) -> BoxFuture<'static, Result<Option<JobObject>, ApiFailure>>;
     /// Tells an event about a job.
-    fn record(&self, job: JobUid, key: ObjectKey, event: JobEvent) -> BoxFuture<'static, Result<(), ApiFailure>>;
+    fn record(
+        &self,
+        job: JobUid,
+        key: ObjectKey,
+        event: JobEvent,
+    ) -> BoxFuture<'static, Result<(), ApiFailure>>;
 }
 
 /// Reads of secrets, one by one and by name: nothing else is allowed to the manager.
 pub(crate) trait Secrets: Send + Sync + 'static {
     /// The secret; none when it does not exist.
-    fn secret(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>>;
+    fn secret(
+        &self,
+        namespace: String,
+        name: String,
+    ) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>>;
 }
 
 /// Watches. Each begins with a list that is as new as the moment of the call, heals itself, and never ends.

@@ -17,7 +17,11 @@ pub(crate) struct Vitals {
 impl Vitals {
     /// A session that begins now. The agent counts its contact lease from the Welcome on.
     pub(crate) fn new(now: Duration, runtime: Option<Runtime>, disk: Option<DiskSpace>) -> Self {
-        Self { heard: nanos(now).into(), answered: nanos(now).into(), node: Mutex::new((runtime, disk)) }
+        Self {
+            heard: nanos(now).into(),
+            answered: nanos(now).into(),
+            node: Mutex::new((runtime, disk)),
+        }
     }
 
     /// A heartbeat has come.

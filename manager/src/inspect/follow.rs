@@ -36,11 +36,25 @@ pub(super) fn stream(
     let Watched { tasks, jobs, changes } = watched;
     let over = until_done && jobs.iter().all(|job| job.complete);
     let summary = filter.job.as_ref().and(jobs.first().cloned());
-    let first = tasks.into_iter().map(Event::Task).chain(jobs.into_iter().map(Event::Job)).collect();
-    let follower = Follower { filter, until_done, first, changes, summary, over };
+    let first = tasks
+        .into_iter()
+        .map(Event::Task)
+        .chain(jobs.into_iter().map(Event::Job))
+        .collect();
+    let follower = Follower {
+        filter,
+        until_done,
+        first,
+        changes,
+        summary,
+        over,
+    };
     futures::stream::unfold(follower, |mut follower| async move {
         let item = follower.next().await?;
-        Some((item.map(|event| WatchTasksResponse { event: Some(event) }), follower))
+        Some((
+            item.map(|event| WatchTasksResponse { event: Some(event) }),
+            follower,
+        ))
     })
 }
 
@@ -58,7 +72,9 @@ impl Follower {
                 }
                 Err(RecvError::Lagged(missed)) => {
                     self.over = true;
-                    let message = format!("{missed} changes were missed; read faster, or watch one job, and start again");
+                    let message = format!(
+                        "{missed} changes were missed; read faster, or watch one job, and start again"
+                    );
                     return Some(Err(status(Code::ResourceExhausted, "SLOW_READER", message)));
                 }
                 Err(RecvError::Closed) => {
@@ -72,10 +88,13 @@ impl Follower {
 
     fn told(&mut self, change: Change) -> Option<Event> {
         match change {
-            Change::Task(task) => {
-                self.filter.takes(&task.job, &task.node_name).then(|| Event::Task((*task).clone()))
+            Change::Task(task) => self
+                .filter
+                .takes(&task.job, &task.node_name)
+                .then(|| Event::Task((*task).clone())),
+            Change::Gone { job, node, id } => {
+                self.filter.takes(&job, node.as_str()).then_some(Event::Gone(id))
             }
-            Change::Gone { job, node, id } => self.filter.takes(&job, node.as_str()).then_some(Event::Gone(id)),
             Change::Job(job) => {
                 if !self.filter.takes_job(&job.job) || self.summary.as_ref() == Some(&*job) {
                     return None;

@@ -43,38 +43,60 @@ impl Leader {
     pub(super) fn request<T>(&self, message: T) -> Request<T> {
         let mut request = Request::new(message);
         request.metadata_mut().insert(AUTHORIZATION, self.token.clone());
-        request.metadata_mut().insert(FORWARDED, MetadataValue::from_static("1"));
+        request
+            .metadata_mut()
+            .insert(FORWARDED, MetadataValue::from_static("1"));
         request
     }
 }
 
 impl Forwarder {
     pub(super) fn new(roots: Arc<dyn Roots>) -> Self {
-        Self { roots, connection: Mutex::new(None) }
+        Self {
+            roots,
+            connection: Mutex::new(None),
+        }
     }
 
-    pub(super) async fn leader(&self, leader: Option<Peer>, metadata: &MetadataMap) -> Result<Leader, Status> {
+    pub(super) async fn leader(
+        &self,
+        leader: Option<Peer>,
+        metadata: &MetadataMap,
+    ) -> Result<Leader, Status> {
         let (Some(peer), false) = (&leader, metadata.contains_key(FORWARDED)) else {
             return Err(refuse::not_leader(leader.as_ref()));
         };
-        let token = metadata.get(AUTHORIZATION).cloned().unwrap_or_else(|| MetadataValue::from_static(""));
+        let token = metadata
+            .get(AUTHORIZATION)
+            .cloned()
+            .unwrap_or_else(|| MetadataValue::from_static(""));
         let channel = match self.known(&peer.address) {
             Some(channel) => channel,
             None => self.dial(&peer.address).await?,
         };
-        Ok(Leader { client: InspectServiceClient::new(channel), token })
+        Ok(Leader {
+            client: InspectServiceClient::new(channel),
+            token,
+        })
     }
 
     fn known(&self, address: &str) -> Option<Channel> {
         let connection = self.connection.lock().unwrap_or_else(PoisonError::into_inner);
-        connection.as_ref().filter(|(known, _)| known == address).map(|(_, channel)| channel.clone())
+        connection
+            .as_ref()
+            .filter(|(known, _)| known == address)
+            .map(|(_, channel)| channel.clone())
     }
 
     /// A channel that connects when it is used, and again when the connection is lost.
     async fn dial(&self, address: &str) -> Result<Channel, Status> {
         let unreachable = |detail: String| status(Code::Unavailable, "LEADER_UNREACHABLE", detail);
         let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|error| unreachable(format!("the leader's address {address:?} cannot be used: {error}")))?
+            .map_err(|error| {
+                unreachable(format!(
+                    "the leader's address {address:?} cannot be used: {error}"
+                ))
+            })?
             .connect_timeout(CONNECT_TIMEOUT)
             .http2_keep_alive_interval(Duration::from_secs(10))
             .keep_alive_timeout(Duration::from_secs(20));
@@ -103,5 +125,7 @@ async fn connect(
     config.alpn_protocols = vec![b"h2".to_vec()];
     let name = ServerName::try_from(MANAGER_SERVER_NAME).map_err(std::io::Error::other)?;
     let stream = TcpStream::connect(&address).await?;
-    Ok(TokioIo::new(TlsConnector::from(Arc::new(config)).connect(name, stream).await?))
+    Ok(TokioIo::new(
+        TlsConnector::from(Arc::new(config)).connect(name, stream).await?,
+    ))
 }

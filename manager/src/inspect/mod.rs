@@ -2,8 +2,8 @@
 //!
 //! Whoever leads answers; another replica verifies the caller and then asks the leader with the caller's own token. Nothing here changes anything.
 
-mod forward;
 mod follow;
+mod forward;
 mod roots;
 
 use std::pin::Pin;
@@ -13,8 +13,8 @@ use futures::Stream;
 use kruise_api::ids::ObjectKey;
 use kruise_proto::inspect::inspect_service_server::{InspectService, InspectServiceServer};
 use kruise_proto::inspect::{
-    GetAgentRequest, GetAgentResponse, ListAgentsRequest, ListAgentsResponse, ListTasksRequest, ListTasksResponse,
-    WatchTasksRequest, WatchTasksResponse,
+    GetAgentRequest, GetAgentResponse, ListAgentsRequest, ListAgentsResponse, ListTasksRequest,
+    ListTasksResponse, WatchTasksRequest, WatchTasksResponse,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
@@ -55,7 +55,13 @@ pub fn service(
     me: String,
     roots: Arc<dyn Roots>,
 ) -> InspectServiceServer<Inspect> {
-    let inspect = Inspect { engine, identity, leadership, me, forwarder: Forwarder::new(roots) };
+    let inspect = Inspect {
+        engine,
+        identity,
+        leadership,
+        me,
+        forwarder: Forwarder::new(roots),
+    };
     InspectServiceServer::new(inspect).max_decoding_message_size(MAX_MESSAGE)
 }
 
@@ -112,8 +118,15 @@ fn job_key(text: &str) -> Result<ObjectKey, Status> {
 }
 
 fn filter(job: &str, node: &str) -> Result<TaskFilter, Status> {
-    let job = if job.is_empty() { None } else { Some(job_key(job)?.to_string()) };
-    Ok(TaskFilter { job, node: (!node.is_empty()).then(|| node.into()) })
+    let job = if job.is_empty() {
+        None
+    } else {
+        Some(job_key(job)?.to_string())
+    };
+    Ok(TaskFilter {
+        job,
+        node: (!node.is_empty()).then(|| node.into()),
+    })
 }
 
 #[tonic::async_trait]
@@ -126,11 +139,20 @@ impl InspectService for Inspect {
     ) -> Result<Response<ListAgentsResponse>, Status> {
         self.authorise(request.metadata(), "agents", "get").await?;
         if let Some(mut leader) = self.leader(request.metadata()).await? {
-            return leader.client.list_agents(leader.request(request.into_inner())).await;
+            return leader
+                .client
+                .list_agents(leader.request(request.into_inner()))
+                .await;
         }
-        let ListAgentsRequest { page_size: size, page_token } = request.into_inner();
-        let (page, epoch) =
-            self.engine.agents(page_token, page_size(size)).await.map_err(|gone| self.gone(gone))?;
+        let ListAgentsRequest {
+            page_size: size,
+            page_token,
+        } = request.into_inner();
+        let (page, epoch) = self
+            .engine
+            .agents(page_token, page_size(size))
+            .await
+            .map_err(|gone| self.gone(gone))?;
         Ok(Response::new(ListAgentsResponse {
             agents: page.agents,
             next_page_token: page.next.unwrap_or_default(),
@@ -139,18 +161,35 @@ impl InspectService for Inspect {
         }))
     }
 
-    async fn get_agent(&self, request: Request<GetAgentRequest>) -> Result<Response<GetAgentResponse>, Status> {
+    async fn get_agent(
+        &self,
+        request: Request<GetAgentRequest>,
+    ) -> Result<Response<GetAgentResponse>, Status> {
         self.authorise(request.metadata(), "agents", "get").await?;
         if let Some(mut leader) = self.leader(request.metadata()).await? {
-            return leader.client.get_agent(leader.request(request.into_inner())).await;
+            return leader
+                .client
+                .get_agent(leader.request(request.into_inner()))
+                .await;
         }
         let name = request.into_inner().node_name;
-        let found = self.engine.agent(name.as_str().into()).await.map_err(|gone| self.gone(gone))?;
+        let found = self
+            .engine
+            .agent(name.as_str().into())
+            .await
+            .map_err(|gone| self.gone(gone))?;
         let Some((agent, tasks)) = found else {
             let name: String = name.chars().take(253).collect();
-            return Err(status(Code::NotFound, "NO_SUCH_NODE", format!("there is no node {name:?}")));
+            return Err(status(
+                Code::NotFound,
+                "NO_SUCH_NODE",
+                format!("there is no node {name:?}"),
+            ));
         };
-        Ok(Response::new(GetAgentResponse { agent: Some(agent), tasks }))
+        Ok(Response::new(GetAgentResponse {
+            agent: Some(agent),
+            tasks,
+        }))
     }
 
     async fn list_tasks(
@@ -159,12 +198,27 @@ impl InspectService for Inspect {
     ) -> Result<Response<ListTasksResponse>, Status> {
         self.authorise(request.metadata(), "tasks", "get").await?;
         if let Some(mut leader) = self.leader(request.metadata()).await? {
-            return leader.client.list_tasks(leader.request(request.into_inner())).await;
+            return leader
+                .client
+                .list_tasks(leader.request(request.into_inner()))
+                .await;
         }
-        let ListTasksRequest { job, node_name, page_size: size, page_token } = request.into_inner();
+        let ListTasksRequest {
+            job,
+            node_name,
+            page_size: size,
+            page_token,
+        } = request.into_inner();
         let filter = filter(&job, &node_name)?;
-        let page = self.engine.tasks(filter, page_token, page_size(size)).await.map_err(|gone| self.gone(gone))?;
-        Ok(Response::new(ListTasksResponse { tasks: page.tasks, next_page_token: page.next.unwrap_or_default() }))
+        let page = self
+            .engine
+            .tasks(filter, page_token, page_size(size))
+            .await
+            .map_err(|gone| self.gone(gone))?;
+        Ok(Response::new(ListTasksResponse {
+            tasks: page.tasks,
+            next_page_token: page.next.unwrap_or_default(),
+        }))
     }
 
     async fn watch_tasks(
@@ -173,22 +227,43 @@ impl InspectService for Inspect {
     ) -> Result<Response<Self::WatchTasksStream>, Status> {
         self.authorise(request.metadata(), "tasks", "watch").await?;
         if let Some(mut leader) = self.leader(request.metadata()).await? {
-            let stream = leader.client.watch_tasks(leader.request(request.into_inner())).await?;
+            let stream = leader
+                .client
+                .watch_tasks(leader.request(request.into_inner()))
+                .await?;
             return Ok(stream.map(|stream| Box::pin(stream) as Self::WatchTasksStream));
         }
-        let WatchTasksRequest { job, node_name, until_done } = request.into_inner();
+        let WatchTasksRequest {
+            job,
+            node_name,
+            until_done,
+        } = request.into_inner();
         let filter = filter(&job, &node_name)?;
         if until_done && filter.job.is_none() {
-            return Err(status(Code::InvalidArgument, "JOB_WANTED", "until_done needs a job"));
+            return Err(status(
+                Code::InvalidArgument,
+                "JOB_WANTED",
+                "until_done needs a job",
+            ));
         }
         if filter.job.is_some() {
             let key = job_key(&job)?;
             if !self.engine.find_job(key).await.map_err(|gone| self.gone(gone))? {
-                return Err(status(Code::NotFound, "NO_SUCH_JOB", format!("there is no ImagePullJob {job}")));
+                return Err(status(
+                    Code::NotFound,
+                    "NO_SUCH_JOB",
+                    format!("there is no ImagePullJob {job}"),
+                ));
             }
         }
-        let watched = self.engine.watch(filter.clone()).await.map_err(|gone| self.gone(gone))?;
-        Ok(Response::new(Box::pin(follow::stream(watched, filter, until_done))))
+        let watched = self
+            .engine
+            .watch(filter.clone())
+            .await
+            .map_err(|gone| self.gone(gone))?;
+        Ok(Response::new(Box::pin(follow::stream(
+            watched, filter, until_done,
+        ))))
     }
 }
 

@@ -37,8 +37,13 @@ impl Roots for ConfigMapRoots {
         async move {
             let maps: kube::Api<ConfigMap> = kube::Api::namespaced(self.api.reader(), &self.namespace);
             let map = maps.get(&self.name).await.map_err(|error| error.to_string())?;
-            let bundle = map.data.unwrap_or_default().remove(names::TRUST_BUNDLE_KEY).unwrap_or_default();
-            parse(&bundle).ok_or_else(|| format!("ConfigMap {}/{} has no certificates", self.namespace, self.name))
+            let bundle = map
+                .data
+                .unwrap_or_default()
+                .remove(names::TRUST_BUNDLE_KEY)
+                .unwrap_or_default();
+            parse(&bundle)
+                .ok_or_else(|| format!("ConfigMap {}/{} has no certificates", self.namespace, self.name))
         }
         .boxed()
     }

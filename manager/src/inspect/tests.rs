@@ -21,24 +21,31 @@ use tonic::{Code, Streaming};
 
 use super::*;
 use crate::clock::Monotonic;
+use crate::engine::EngineConfig;
 use crate::engine::event::{Attach, SessionId, ToAgent};
 use crate::engine::spawn_over;
 use crate::engine::tests::cluster::FakeCluster;
 use crate::engine::vitals::Vitals;
-use crate::engine::EngineConfig;
 use crate::identity::fake::FakeVerifier;
 use crate::leader::{LeaderState, Peer};
 use crate::testing::serve_in_process;
 
 fn leads() -> Leadership {
     let since = tokio::time::Instant::now();
-    Leadership::fixed(LeaderState::Leader { epoch: Epoch(7), has_predecessor: false, since })
+    Leadership::fixed(LeaderState::Leader {
+        epoch: Epoch(7),
+        has_predecessor: false,
+        since,
+    })
 }
 
 fn identity() -> Identity {
     let all = [("agents", "get"), ("tasks", "get"), ("tasks", "watch")];
     Identity::new(
-        FakeVerifier::default().with_agent("node1").with_person("ann", &all).with_person("bob", &[("agents", "get")]),
+        FakeVerifier::default()
+            .with_agent("node1")
+            .with_person("ann", &all)
+            .with_person("bob", &[("agents", "get")]),
     )
 }
 
@@ -59,14 +66,32 @@ struct Bed {
 
 async fn bed() -> Bed {
     let cluster = FakeCluster::new(3);
-    let config = EngineConfig { creation_delay: Duration::ZERO, ..EngineConfig::default() };
+    let config = EngineConfig {
+        creation_delay: Duration::ZERO,
+        ..EngineConfig::default()
+    };
     let leadership = leads();
-    let engine =
-        spawn_over(Arc::new(cluster.clone()), &leadership, Monotonic::tokio(), Default::default(), config);
-    let service = service(engine.clone(), identity(), leadership, "pod-a".into(), Arc::new(NoRoots));
+    let engine = spawn_over(
+        Arc::new(cluster.clone()),
+        &leadership,
+        Monotonic::tokio(),
+        Default::default(),
+        config,
+    );
+    let service = service(
+        engine.clone(),
+        identity(),
+        leadership,
+        "pod-a".into(),
+        Arc::new(NoRoots),
+    );
     let channel = serve_in_process(Routes::new(service)).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    Bed { cluster, engine, channel }
+    Bed {
+        cluster,
+        engine,
+        channel,
+    }
 }
 
 impl Bed {
@@ -77,7 +102,10 @@ impl Bed {
             node: node.into(),
             node_uid: format!("uid-{node}").as_str().into(),
             peer: "10.0.0.9".into(),
-            hello: Hello { agent_version: "1.2".into(), ..Hello::default() },
+            hello: Hello {
+                agent_version: "1.2".into(),
+                ..Hello::default()
+            },
             vitals: Arc::new(Vitals::new(self.engine.clock().now(), None, None)),
         };
         let (_, messages) = self.engine.attach(attach).await.expect("let in");
@@ -85,8 +113,14 @@ impl Bed {
     }
 
     async fn watch(&self, job: &str, until_done: bool) -> Result<Streaming<WatchTasksResponse>, Status> {
-        let request = WatchTasksRequest { job: job.into(), node_name: String::new(), until_done };
-        let answer = client(&self.channel).watch_tasks(with_token("person-ann", request)).await?;
+        let request = WatchTasksRequest {
+            job: job.into(),
+            node_name: String::new(),
+            until_done,
+        };
+        let answer = client(&self.channel)
+            .watch_tasks(with_token("person-ann", request))
+            .await?;
         Ok(answer.into_inner())
     }
 }
@@ -97,12 +131,16 @@ fn client(channel: &Channel) -> InspectServiceClient<Channel> {
 
 fn with_token<T>(token: &str, message: T) -> Request<T> {
     let mut request = Request::new(message);
-    request.metadata_mut().insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
+    request
+        .metadata_mut()
+        .insert("authorization", format!("Bearer {token}").parse().expect("ASCII"));
     request
 }
 
 async fn next(stream: &mut Streaming<WatchTasksResponse>) -> Option<Event> {
-    let next = tokio::time::timeout(Duration::from_secs(60), stream.next()).await.expect("in time");
+    let next = tokio::time::timeout(Duration::from_secs(60), stream.next())
+        .await
+        .expect("in time");
     next.map(|message| message.expect("no error").event.expect("known"))
 }
 
@@ -110,7 +148,12 @@ fn report(id: &str, phase: Phase, done: u64) -> TaskStatus {
     TaskStatus {
         task_id: id.to_owned(),
         phase: phase.into(),
-        progress: Some(Progress { bytes_done: done, bytes_total: 100, bytes_known: true, ..Progress::default() }),
+        progress: Some(Progress {
+            bytes_done: done,
+            bytes_total: 100,
+            bytes_known: true,
+            ..Progress::default()
+        }),
         image: "docker.io/library/nginx:1".into(),
         ..TaskStatus::default()
     }
@@ -129,11 +172,18 @@ async fn rights_are_asked_for_by_resource_and_verb() {
     let bed = bed().await;
     let list = |token: &str| with_token(token, ListAgentsRequest::default());
     assert!(client(&bed.channel).list_agents(list("person-bob")).await.is_ok());
-    let tasks = client(&bed.channel).list_tasks(with_token("person-bob", ListTasksRequest::default())).await;
+    let tasks = client(&bed.channel)
+        .list_tasks(with_token("person-bob", ListTasksRequest::default()))
+        .await;
     assert_eq!(tasks.expect_err("refused").code(), Code::PermissionDenied);
     let agent = client(&bed.channel).list_agents(list("agent-node1")).await;
-    assert_eq!(agent.expect_err("an agent is no person").code(), Code::Unauthenticated);
-    let nobody = client(&bed.channel).list_agents(Request::new(ListAgentsRequest::default())).await;
+    assert_eq!(
+        agent.expect_err("an agent is no person").code(),
+        Code::Unauthenticated
+    );
+    let nobody = client(&bed.channel)
+        .list_agents(Request::new(ListAgentsRequest::default()))
+        .await;
     assert_eq!(nobody.expect_err("no token").code(), Code::Unauthenticated);
 }
 
@@ -144,29 +194,65 @@ async fn agents_come_in_pages() {
     let mut names = Vec::new();
     let mut token = String::new();
     loop {
-        let request = ListAgentsRequest { page_size: 2, page_token: token };
-        let page = client(&bed.channel).list_agents(with_token("person-ann", request)).await.expect("a page");
+        let request = ListAgentsRequest {
+            page_size: 2,
+            page_token: token,
+        };
+        let page = client(&bed.channel)
+            .list_agents(with_token("person-ann", request))
+            .await
+            .expect("a page");
         let page = page.into_inner();
         assert_eq!((page.epoch, page.leader.as_str()), (7, "pod-a"));
-        names.extend(page.agents.into_iter().map(|agent| (agent.node_name.clone(), agent.sync_state())));
+        names.extend(
+            page.agents
+                .into_iter()
+                .map(|agent| (agent.node_name.clone(), agent.sync_state())),
+        );
         token = page.next_page_token;
         if token.is_empty() {
             break;
         }
     }
     use kruise_proto::inspect::SyncState::{NotSent, Stale};
-    assert_eq!(names, [("node1".into(), NotSent), ("node2".into(), Stale), ("node3".into(), NotSent)]);
-    let get = |node: &str| with_token("person-ann", GetAgentRequest { node_name: node.into() });
-    let found = client(&bed.channel).get_agent(get("node2")).await.expect("there").into_inner();
+    assert_eq!(
+        names,
+        [
+            ("node1".into(), NotSent),
+            ("node2".into(), Stale),
+            ("node3".into(), NotSent)
+        ]
+    );
+    let get = |node: &str| {
+        with_token(
+            "person-ann",
+            GetAgentRequest {
+                node_name: node.into(),
+            },
+        )
+    };
+    let found = client(&bed.channel)
+        .get_agent(get("node2"))
+        .await
+        .expect("there")
+        .into_inner();
     assert_eq!(found.agent.expect("there").version, "1.2");
-    assert_eq!(client(&bed.channel).get_agent(get("node9")).await.expect_err("none").code(), Code::NotFound);
+    assert_eq!(
+        client(&bed.channel)
+            .get_agent(get("node9"))
+            .await
+            .expect_err("none")
+            .code(),
+        Code::NotFound
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_watch_shows_a_job_from_its_tasks_to_its_end() {
     let bed = bed().await;
     let (session, mut link) = bed.attach("node1").await;
-    bed.cluster.create_job("a", &json!({"selector": {"names": ["node1"]}}));
+    bed.cluster
+        .create_job("a", &json!({"selector": {"names": ["node1"]}}));
     let mut stream = bed.watch("ns/a", true).await.expect("a stream");
     let id = loop {
         if let Some(id) = order_of(link.recv().await.expect("an order")) {
@@ -178,7 +264,10 @@ async fn a_watch_shows_a_job_from_its_tasks_to_its_end() {
     loop {
         match next(&mut stream).await.expect("more to come") {
             Event::Task(task) => {
-                assert_eq!((task.job.as_str(), task.node_name.as_str(), task.attached), ("ns/a", "node1", true));
+                assert_eq!(
+                    (task.job.as_str(), task.node_name.as_str(), task.attached),
+                    ("ns/a", "node1", true)
+                );
             }
             Event::Job(job) => {
                 saw_bytes |= job.progress.is_some_and(|progress| progress.bytes_done == 40);
@@ -189,7 +278,9 @@ async fn a_watch_shows_a_job_from_its_tasks_to_its_end() {
             Event::Gone(_) => panic!("too early"),
         }
     }
-    bed.engine.report(session, report(&id, Phase::Succeeded, 100)).await;
+    bed.engine
+        .report(session, report(&id, Phase::Succeeded, 100))
+        .await;
     let (mut gone, mut last) = (false, None);
     while let Some(event) = next(&mut stream).await {
         match event {
@@ -201,7 +292,11 @@ async fn a_watch_shows_a_job_from_its_tasks_to_its_end() {
     let last = last.expect("a summary");
     assert!(gone && last.complete);
     assert_eq!((last.desired, last.succeeded), (1, 1));
-    assert_eq!(last.progress.expect("set").bytes_done, 100, "bytes of tasks that have ended still count");
+    assert_eq!(
+        last.progress.expect("set").bytes_done,
+        100,
+        "bytes of tasks that have ended still count"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -233,9 +328,16 @@ async fn a_watch_of_a_job_that_the_watch_has_not_told_of_yet_begins_all_the_same
 async fn what_makes_no_sense_is_refused() {
     let bed = bed().await;
     for job in ["a", "/a", "ns/", "ns/a/b"] {
-        assert_eq!(bed.watch(job, false).await.expect_err("refused").code(), Code::InvalidArgument, "{job}");
+        assert_eq!(
+            bed.watch(job, false).await.expect_err("refused").code(),
+            Code::InvalidArgument,
+            "{job}"
+        );
     }
-    assert_eq!(bed.watch("", true).await.expect_err("refused").code(), Code::InvalidArgument);
+    assert_eq!(
+        bed.watch("", true).await.expect_err("refused").code(),
+        Code::InvalidArgument
+    );
     bed.watch("", false).await.expect("all jobs");
 }
 
@@ -252,12 +354,22 @@ async fn a_reader_that_falls_behind_is_told_so() {
     let mut stream = bed.watch("ns/a", false).await.expect("a stream");
     let words = "x".repeat(1_000);
     for round in 0..40_000_u64 {
-        let phase = if round % 2 == 0 { Phase::Pulling } else { Phase::Waiting };
-        let status = TaskStatus { message: words.clone(), ..report(&id, phase, round) };
+        let phase = if round % 2 == 0 {
+            Phase::Pulling
+        } else {
+            Phase::Waiting
+        };
+        let status = TaskStatus {
+            message: words.clone(),
+            ..report(&id, phase, round)
+        };
         bed.engine.report(session, status).await;
     }
     let end = loop {
-        match tokio::time::timeout(Duration::from_secs(60), stream.next()).await.expect("in time") {
+        match tokio::time::timeout(Duration::from_secs(60), stream.next())
+            .await
+            .expect("in time")
+        {
             Some(Ok(_)) => {}
             Some(Err(status)) => break status,
             None => panic!("an error was expected"),
@@ -279,7 +391,8 @@ impl Roots for OneRoot {
 /// A leader that listens on loopback with a certificate of its own, and what to trust.
 async fn leader_over_tls(bed: &Bed) -> (String, Arc<RootCertStore>) {
     let name = kruise_api::names::MANAGER_SERVER_NAME.to_owned();
-    let rcgen::CertifiedKey { cert, signing_key } = rcgen::generate_simple_self_signed([name]).expect("a certificate");
+    let rcgen::CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed([name]).expect("a certificate");
     let mut roots = RootCertStore::empty();
     roots.add(cert.der().clone()).expect("usable");
     let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
@@ -291,18 +404,28 @@ async fn leader_over_tls(bed: &Bed) -> (String, Arc<RootCertStore>) {
         .with_single_cert(vec![cert.der().clone()], key)
         .expect("usable");
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("loopback");
     let address = listener.local_addr().expect("bound").to_string();
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let incoming = futures::stream::unfold((listener, acceptor), |(listener, acceptor)| async move {
         let (stream, _) = listener.accept().await.expect("accepts");
         Some((acceptor.accept(stream).await, (listener, acceptor)))
     });
-    let service = service(bed.engine.clone(), identity(), leads(), "pod-a".into(), Arc::new(NoRoots));
+    let service = service(
+        bed.engine.clone(),
+        identity(),
+        leads(),
+        "pod-a".into(),
+        Arc::new(NoRoots),
+    );
     let routes = Routes::new(service).prepare();
     tokio::spawn(async move {
         let incoming = std::pin::pin!(incoming);
-        tonic::transport::Server::builder().serve_with_incoming(routes, incoming).await
+        tonic::transport::Server::builder()
+            .serve_with_incoming(routes, incoming)
+            .await
     });
     (address, Arc::new(roots))
 }
@@ -317,20 +440,39 @@ async fn follower(bed: &Bed, leader: Option<Peer>, roots: Arc<dyn Roots>) -> Cha
 async fn a_follower_asks_the_leader_with_the_callers_token() {
     let bed = bed().await;
     let (address, roots) = leader_over_tls(&bed).await;
-    let peer = Peer { name: "pod-a".into(), address };
+    let peer = Peer {
+        name: "pod-a".into(),
+        address,
+    };
     let channel = follower(&bed, Some(peer.clone()), Arc::new(OneRoot(roots))).await;
     let list = |token: &str| with_token(token, ListAgentsRequest::default());
-    let page = client(&channel).list_agents(list("person-bob")).await.expect("an answer").into_inner();
+    let page = client(&channel)
+        .list_agents(list("person-bob"))
+        .await
+        .expect("an answer")
+        .into_inner();
     assert_eq!((page.leader.as_str(), page.agents.len()), ("pod-a", 3));
-    let refused = client(&channel).list_tasks(with_token("person-bob", ListTasksRequest::default())).await;
+    let refused = client(&channel)
+        .list_tasks(with_token("person-bob", ListTasksRequest::default()))
+        .await;
     assert_eq!(refused.expect_err("no right").code(), Code::PermissionDenied);
     bed.cluster.create_job("a", &json!({"selector": {"names": []}}));
-    let request = WatchTasksRequest { job: "ns/a".into(), node_name: String::new(), until_done: true };
-    let mut stream =
-        client(&channel).watch_tasks(with_token("person-ann", request)).await.expect("a stream").into_inner();
+    let request = WatchTasksRequest {
+        job: "ns/a".into(),
+        node_name: String::new(),
+        until_done: true,
+    };
+    let mut stream = client(&channel)
+        .watch_tasks(with_token("person-ann", request))
+        .await
+        .expect("a stream")
+        .into_inner();
     while next(&mut stream).await.is_some() {}
     let stranger = follower(&bed, Some(peer), Arc::new(NoRoots)).await;
-    let failed = client(&stranger).list_agents(list("person-bob")).await.expect_err("no trust");
+    let failed = client(&stranger)
+        .list_agents(list("person-bob"))
+        .await
+        .expect_err("no trust");
     assert_eq!(failed.code(), Code::Unavailable);
 }
 
@@ -339,12 +481,27 @@ async fn nobody_is_asked_when_nobody_leads_or_the_call_was_forwarded_once() {
     let bed = bed().await;
     let channel = follower(&bed, None, Arc::new(NoRoots)).await;
     let list = || with_token("person-bob", ListAgentsRequest::default());
-    assert_eq!(client(&channel).list_agents(list()).await.expect_err("nobody leads").code(), Code::Unavailable);
-    let peer = Peer { name: "pod-c".into(), address: "127.0.0.1:9".into() };
+    assert_eq!(
+        client(&channel)
+            .list_agents(list())
+            .await
+            .expect_err("nobody leads")
+            .code(),
+        Code::Unavailable
+    );
+    let peer = Peer {
+        name: "pod-c".into(),
+        address: "127.0.0.1:9".into(),
+    };
     let channel = follower(&bed, Some(peer), Arc::new(NoRoots)).await;
     let mut request = list();
-    request.metadata_mut().insert("kruise-forwarded", "1".parse().expect("ASCII"));
-    let refused = client(&channel).list_agents(request).await.expect_err("no ping-pong");
+    request
+        .metadata_mut()
+        .insert("kruise-forwarded", "1".parse().expect("ASCII"));
+    let refused = client(&channel)
+        .list_agents(request)
+        .await
+        .expect_err("no ping-pong");
     let details = tonic_types::StatusExt::get_error_details(&refused);
     assert_eq!(details.error_info().expect("there").reason, "NOT_LEADER");
 }

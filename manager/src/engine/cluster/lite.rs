@@ -42,13 +42,16 @@ impl TryFrom<NodeLite> for NodeObject {
 
     fn try_from(node: NodeLite) -> Result<Self, Incomplete> {
         let conditions = node.status.conditions.unwrap_or_default();
-        let ready = conditions.into_iter().find(|condition| condition.kind == "Ready").map(|condition| Ready {
-            is_true: condition.status == "True",
-            since: condition
-                .last_transition_time
-                .and_then(|text| text.parse::<Timestamp>().ok())
-                .unwrap_or_default(),
-        });
+        let ready = conditions
+            .into_iter()
+            .find(|condition| condition.kind == "Ready")
+            .map(|condition| Ready {
+                is_true: condition.status == "True",
+                since: condition
+                    .last_transition_time
+                    .and_then(|text| text.parse::<Timestamp>().ok())
+                    .unwrap_or_default(),
+            });
         Self::from_parts(node.metadata, ready)
     }
 }

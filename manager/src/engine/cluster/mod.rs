@@ -61,7 +61,10 @@ impl Jobs for KubeCluster {
         let cluster = self.clone();
         async move {
             let jobs: Api<ImagePullJob> = cluster.writable(&key.namespace)?;
-            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            let params = PatchParams {
+                field_manager: Some(FIELD_MANAGER.to_owned()),
+                ..PatchParams::default()
+            };
             let object = match write {
                 JobWrite::Status { version, patch, .. } => {
                     let body = json!({"metadata": {"resourceVersion": version}, "status": patch});
@@ -74,10 +77,15 @@ impl Jobs for KubeCluster {
                 JobWrite::Delete => {
                     let params = DeleteParams {
                         propagation_policy: Some(PropagationPolicy::Background),
-                        preconditions: Some(Preconditions { uid: Some(job.to_string()), resource_version: None }),
+                        preconditions: Some(Preconditions {
+                            uid: Some(job.to_string()),
+                            resource_version: None,
+                        }),
                         ..DeleteParams::default()
                     };
-                    jobs.delete(&key.name, &params).await.map_err(|error| failure(&error))?;
+                    jobs.delete(&key.name, &params)
+                        .await
+                        .map_err(|error| failure(&error))?;
                     return Ok(None);
                 }
             };
@@ -117,7 +125,11 @@ impl Jobs for KubeCluster {
 }
 
 impl Secrets for KubeCluster {
-    fn secret(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>> {
+    fn secret(
+        &self,
+        namespace: String,
+        name: String,
+    ) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>> {
         let secrets: Api<Secret> = Api::namespaced(self.api.reader(), &namespace);
         async move { secrets.get_opt(&name).await.map_err(|error| failure(&error)) }.boxed()
     }
@@ -144,12 +156,18 @@ impl Cluster for KubeCluster {
 }
 
 fn read(job: ImagePullJob) -> Result<JobObject, ApiFailure> {
-    JobObject::try_from(job).map_err(|error| ApiFailure::Unsure { detail: error.to_string(), retry_after: None })
+    JobObject::try_from(job).map_err(|error| ApiFailure::Unsure {
+        detail: error.to_string(),
+        retry_after: None,
+    })
 }
 
 /// What a failed request means for what to do next.
 fn failure(error: &kube::Error) -> ApiFailure {
-    let unsure = |detail: String| ApiFailure::Unsure { detail, retry_after: None };
+    let unsure = |detail: String| ApiFailure::Unsure {
+        detail,
+        retry_after: None,
+    };
     match error {
         kube::Error::Api(status) if status.is_conflict() => ApiFailure::Conflict,
         kube::Error::Api(status) if status.is_not_found() => ApiFailure::Gone,
@@ -190,7 +208,10 @@ fn event_object(job: &JobUid, key: &ObjectKey, event: JobEvent, now: Timestamp) 
         type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
         reason: Some(event.reason.to_owned()),
         message: Some(event.message),
-        source: Some(EventSource { component: Some(EVENT_COMPONENT.to_owned()), host: None }),
+        source: Some(EventSource {
+            component: Some(EVENT_COMPONENT.to_owned()),
+            host: None,
+        }),
         first_timestamp: Some(Time(now)),
         last_timestamp: Some(Time(now)),
         count: Some(1),

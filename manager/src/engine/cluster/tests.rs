@@ -14,13 +14,22 @@ fn api_error(code: u16, reason: &str, retry_after: u32) -> kube::Error {
 fn failures_by_what_to_do_next() {
     assert_eq!(failure(&api_error(409, "Conflict", 0)), ApiFailure::Conflict);
     assert_eq!(failure(&api_error(404, "NotFound", 0)), ApiFailure::Gone);
-    assert_eq!(failure(&api_error(422, "Invalid", 0)), ApiFailure::Refused("m".into()));
-    assert_eq!(failure(&api_error(403, "Forbidden", 0)), ApiFailure::Refused("m".into()));
+    assert_eq!(
+        failure(&api_error(422, "Invalid", 0)),
+        ApiFailure::Refused("m".into())
+    );
+    assert_eq!(
+        failure(&api_error(403, "Forbidden", 0)),
+        ApiFailure::Refused("m".into())
+    );
     let unsure = |error| match failure(&error) {
         ApiFailure::Unsure { retry_after, .. } => retry_after,
         other => panic!("{other:?}"),
     };
-    assert_eq!(unsure(api_error(429, "TooManyRequests", 7)), Some(std::time::Duration::from_secs(7)));
+    assert_eq!(
+        unsure(api_error(429, "TooManyRequests", 7)),
+        Some(std::time::Duration::from_secs(7))
+    );
     assert_eq!(unsure(api_error(500, "InternalError", 0)), None);
     let deposed = kube::Error::Service(Box::new(NotLeader { leader: None }));
     assert_eq!(failure(&deposed), ApiFailure::NotLeading);
@@ -30,7 +39,11 @@ fn failures_by_what_to_do_next() {
 fn the_same_news_has_the_same_name() {
     let key = ObjectKey::new("ns", "j".repeat(253));
     let event = |message: &str| {
-        let event = JobEvent { warning: true, reason: "PullImageFailed", message: message.to_owned() };
+        let event = JobEvent {
+            warning: true,
+            reason: "PullImageFailed",
+            message: message.to_owned(),
+        };
         event_object(&"uid".into(), &key, event, Timestamp::UNIX_EPOCH)
     };
     let name = |event: Event| event.metadata.name.expect("named");

@@ -32,25 +32,35 @@ fn config() -> watcher::Config {
 /// All jobs.
 pub(super) fn jobs(client: kube::Client) -> BoxStream<'static, Listing<JobObject, JobUid>> {
     let api: Api<DeserializeGuard<ImagePullJob>> = Api::all(client);
-    let listing = listing(watcher(api, config()), |guard: DeserializeGuard<ImagePullJob>| match guard.0 {
-        Ok(job) => JobObject::try_from(job).map_err(|error| error.to_string()),
-        Err(broken) => Err(format!(
-            "{}/{}: {}",
-            broken.metadata.namespace.unwrap_or_default(),
-            broken.metadata.name.unwrap_or_default(),
-            broken.error
-        )),
-    });
+    let listing = listing(
+        watcher(api, config()),
+        |guard: DeserializeGuard<ImagePullJob>| match guard.0 {
+            Ok(job) => JobObject::try_from(job).map_err(|error| error.to_string()),
+            Err(broken) => Err(format!(
+                "{}/{}: {}",
+                broken.metadata.namespace.unwrap_or_default(),
+                broken.metadata.name.unwrap_or_default(),
+                broken.error
+            )),
+        },
+    );
     listing.boxed()
 }
 
 /// All nodes.
 pub(super) fn nodes(client: kube::Client) -> BoxStream<'static, Listing<NodeObject, NodeUid>> {
     let api: Api<DeserializeGuard<NodeLite>> = Api::all(client);
-    let listing = listing(watcher(api, config()), |guard: DeserializeGuard<NodeLite>| match guard.0 {
-        Ok(node) => NodeObject::try_from(node).map_err(|error| error.to_string()),
-        Err(broken) => Err(format!("{}: {}", broken.metadata.name.unwrap_or_default(), broken.error)),
-    });
+    let listing = listing(
+        watcher(api, config()),
+        |guard: DeserializeGuard<NodeLite>| match guard.0 {
+            Ok(node) => NodeObject::try_from(node).map_err(|error| error.to_string()),
+            Err(broken) => Err(format!(
+                "{}: {}",
+                broken.metadata.name.unwrap_or_default(),
+                broken.error
+            )),
+        },
+    );
     listing.boxed()
 }
 
@@ -67,16 +77,20 @@ where
     events.default_backoff().filter_map(move |event| {
         let kind = K::kind(&());
         let readable = |object| {
-            convert(object).inspect_err(|error| tracing::error!(%kind, error, "an object cannot be read")).ok()
+            convert(object)
+                .inspect_err(|error| tracing::error!(%kind, error, "an object cannot be read"))
+                .ok()
         };
         let told = match event {
             Ok(watcher::Event::Init) => Some(Listing::Begin),
             Ok(watcher::Event::InitApply(object)) => readable(object).map(Listing::Listed),
             Ok(watcher::Event::InitDone) => Some(Listing::Complete),
             Ok(watcher::Event::Apply(object)) => readable(object).map(Listing::Applied),
-            Ok(watcher::Event::Delete(object)) => {
-                object.meta().uid.as_deref().map(|uid| Listing::Deleted(U::from(uid)))
-            }
+            Ok(watcher::Event::Delete(object)) => object
+                .meta()
+                .uid
+                .as_deref()
+                .map(|uid| Listing::Deleted(U::from(uid))),
             Err(error) => {
                 tracing::warn!(%kind, %error, "watch failed; it begins again");
                 None
@@ -87,7 +101,11 @@ where
 }
 
 /// Nodes of running pods, in order of pod names, after each change.
-pub(super) fn pods(client: kube::Client, namespace: &str, selector: &str) -> BoxStream<'static, Vec<NodeName>> {
+pub(super) fn pods(
+    client: kube::Client,
+    namespace: &str,
+    selector: &str,
+) -> BoxStream<'static, Vec<NodeName>> {
     let api: Api<DeserializeGuard<PodLite>> = Api::namespaced(client, namespace);
     let config = config().labels(selector).fields(RUNNING_PODS);
     let mut pods: BTreeMap<String, NodeName> = BTreeMap::new();
@@ -136,6 +154,10 @@ fn follow(
             Some((name, None)) => pods.remove(&name).is_some(),
             None => false,
         },
-        watcher::Event::Delete(guard) => guard.meta().name.as_ref().is_some_and(|name| pods.remove(name).is_some()),
+        watcher::Event::Delete(guard) => guard
+            .meta()
+            .name
+            .as_ref()
+            .is_some_and(|name| pods.remove(name).is_some()),
     }
 }

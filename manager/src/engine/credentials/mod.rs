@@ -38,8 +38,11 @@ pub(crate) fn matching<'a>(
     entries.sort_by(|a, b| b.key.cmp(&a.key));
     let (host, path) = (image.host(), format!("/{}", image.repository()));
     let fits = |entry: &Entry| entry_matches(&entry.key, host, &path);
-    let mut chosen: Vec<Credential> =
-        entries.iter().filter(|entry| fits(entry)).map(|entry| entry.credential.clone()).collect();
+    let mut chosen: Vec<Credential> = entries
+        .iter()
+        .filter(|entry| fits(entry))
+        .map(|entry| entry.credential.clone())
+        .collect();
     if chosen.is_empty() && host == "docker.io" {
         chosen = entries
             .into_iter()
@@ -68,7 +71,10 @@ fn host_matches(pattern: &str, host: &str) -> bool {
     if pattern_port != port || pattern.split('.').count() != host.split('.').count() {
         return false;
     }
-    pattern.split('.').zip(host.split('.')).all(|(glob, text)| glob_matches(glob.as_bytes(), text.as_bytes()))
+    pattern
+        .split('.')
+        .zip(host.split('.'))
+        .all(|(glob, text)| glob_matches(glob.as_bytes(), text.as_bytes()))
 }
 
 /// `*` is any run of characters and `?` is one. Iterative, so that no pattern takes more than its length times the text's.
@@ -86,7 +92,9 @@ fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
                 at_text += 1;
             }
             _ => {
-                let Some((glob_star, text_star)) = star else { return false };
+                let Some((glob_star, text_star)) = star else {
+                    return false;
+                };
                 star = Some((glob_star, text_star + 1));
                 at_glob = glob_star + 1;
                 at_text = text_star + 1;

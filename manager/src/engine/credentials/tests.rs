@@ -12,7 +12,11 @@ fn secret(kind: &str, key: &str, content: &str) -> Secret {
 }
 
 fn config(auths: &Value) -> Secret {
-    secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", &json!({ "auths": auths }).to_string())
+    secret(
+        "kubernetes.io/dockerconfigjson",
+        ".dockerconfigjson",
+        &json!({ "auths": auths }).to_string(),
+    )
 }
 
 /// A secret with one entry per server, whose user is the server's place in the list.
@@ -20,7 +24,12 @@ fn servers(servers: &[&str]) -> Secret {
     let auths: serde_json::Map<String, Value> = servers
         .iter()
         .enumerate()
-        .map(|(at, server)| ((*server).to_owned(), json!({"username": at.to_string(), "password": "p"})))
+        .map(|(at, server)| {
+            (
+                (*server).to_owned(),
+                json!({"username": at.to_string(), "password": "p"}),
+            )
+        })
         .collect();
     config(&Value::Object(auths))
 }
@@ -51,16 +60,26 @@ fn table_of_keys() {
         ("index.docker.io", "docker.io/team/app", true),
         ("index.docker.io", "quay.io/team/app", false),
     ] {
-        assert_eq!(!users(image, &[servers(&[server])]).is_empty(), fits, "{server} for {image}");
+        assert_eq!(
+            !users(image, &[servers(&[server])]).is_empty(),
+            fits,
+            "{server} for {image}"
+        );
     }
 }
 
 #[test]
 fn more_specific_first_then_in_the_order_of_the_secrets() {
-    let secrets = [servers(&["reg.example.com", "reg.example.com/team"]), servers(&["reg.example.com/team"])];
+    let secrets = [
+        servers(&["reg.example.com", "reg.example.com/team"]),
+        servers(&["reg.example.com/team"]),
+    ];
     assert_eq!(users("reg.example.com/team/app", &secrets), ["1", "0", "0"]);
     // Docker Hub's other name counts only when nothing else fits.
-    assert_eq!(users("nginx", &[servers(&["docker.io", "https://index.docker.io/v1/"])]), ["0"]);
+    assert_eq!(
+        users("nginx", &[servers(&["docker.io", "https://index.docker.io/v1/"])]),
+        ["0"]
+    );
 }
 
 #[test]
@@ -82,14 +101,22 @@ fn all_fields_travel_and_auth_wins() {
 
 #[test]
 fn the_old_format_has_no_auths_level() {
-    let old = secret("kubernetes.io/dockercfg", ".dockercfg", r#"{"reg.example.com": {"username": "old"}}"#);
+    let old = secret(
+        "kubernetes.io/dockercfg",
+        ".dockercfg",
+        r#"{"reg.example.com": {"username": "old"}}"#,
+    );
     assert_eq!(users("reg.example.com/app", &[old]), ["old"]);
 }
 
 #[test]
 fn a_secret_that_cannot_be_used_is_named_and_not_shown() {
     let image = ImageRef::parse("reg.example.com/app").expect("valid");
-    let problem = |secret: &Secret| matching(&image, [("pull", secret)]).err().expect("refused").to_string();
+    let problem = |secret: &Secret| {
+        matching(&image, [("pull", secret)])
+            .expect_err("refused")
+            .to_string()
+    };
     assert_eq!(
         problem(&secret("Opaque", "x", "hunter2")),
         "secret \"pull\" has type \"Opaque\"; accepted are kubernetes.io/dockerconfigjson and kubernetes.io/dockercfg"
@@ -98,9 +125,17 @@ fn a_secret_that_cannot_be_used_is_named_and_not_shown() {
         problem(&secret("kubernetes.io/dockercfg", "x", "hunter2")),
         "secret \"pull\" has no key \".dockercfg\""
     );
-    for broken in ["hunter2", r#"{"auths": {"reg.example.com": {"auth": "%%%"}}}"#, r#"{"auths": {"a": {"auth": "aGk="}}}"#] {
+    for broken in [
+        "hunter2",
+        r#"{"auths": {"reg.example.com": {"auth": "%%%"}}}"#,
+        r#"{"auths": {"a": {"auth": "aGk="}}}"#,
+    ] {
         assert_eq!(
-            problem(&secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", broken)),
+            problem(&secret(
+                "kubernetes.io/dockerconfigjson",
+                ".dockerconfigjson",
+                broken
+            )),
             "key \".dockerconfigjson\" of secret \"pull\" is not a docker configuration",
             "{broken}"
         );

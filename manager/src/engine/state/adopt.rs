@@ -38,12 +38,16 @@ enum Verdict {
 
 impl EngineState {
     fn verdict(&self, uid: &NodeUid, job: &JobUid, task: &TaskId) -> Verdict {
-        let Some(entry) = self.jobs.get(job) else { return Verdict::Unknown };
+        let Some(entry) = self.jobs.get(job) else {
+            return Verdict::Unknown;
+        };
         let object = &entry.object;
         if object.is_complete() || object.deleting {
             return Verdict::Saved;
         }
-        let Ok(image) = ImageRef::parse(&object.spec.image) else { return Verdict::Unknown };
+        let Ok(image) = ImageRef::parse(&object.spec.image) else {
+            return Verdict::Unknown;
+        };
         let round = round_of(&image, object.status.as_ref());
         if pull_task_id(job, uid, &image, round) != *task {
             return Verdict::Unknown;
@@ -51,9 +55,15 @@ impl EngineState {
         let stored = object.status.as_ref().and_then(|status| status.outcomes.as_ref());
         let saved = stored.is_some_and(|outcomes| {
             outcomes.image == image.canonical()
-                && [&outcomes.succeeded, &outcomes.failed].iter().any(|set| NodeSet::decode(set).contains(uid))
+                && [&outcomes.succeeded, &outcomes.failed]
+                    .iter()
+                    .any(|set| NodeSet::decode(set).contains(uid))
         });
-        if saved { Verdict::Saved } else { Verdict::Wanted(image) }
+        if saved {
+            Verdict::Saved
+        } else {
+            Verdict::Wanted(image)
+        }
     }
 
     /// Settles everything that a node's agent says it holds, and what the table says it should hold.
@@ -76,14 +86,20 @@ impl EngineState {
         for ((job, id), status) in named {
             match self.verdict(uid, &job, &id) {
                 Verdict::Saved if phase_from_number(status.phase).is_final() => self.queue_saved(node, id),
-                Verdict::Saved | Verdict::Unknown => {}
+                Verdict::Saved => {}
+                Verdict::Unknown => self.hold_unwanted(node, uid, &job, id, status),
                 Verdict::Wanted(image) => self.adopt_one(node, uid, &job, id, status, &image, claim, now),
             }
         }
     }
 
     /// Orders that are being taken back and that the agent does not hold: it never will.
-    fn drop_unheld(&mut self, node: &NodeName, uid: &NodeUid, named: &BTreeMap<(JobUid, TaskId), TaskStatus>) {
+    fn drop_unheld(
+        &mut self,
+        node: &NodeName,
+        uid: &NodeUid,
+        named: &BTreeMap<(JobUid, TaskId), TaskStatus>,
+    ) {
         let unheld: Vec<JobUid> = self
             .tasks
             .of_node(node)
@@ -97,7 +113,10 @@ impl EngineState {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "one row of the agent's list, with where it comes from")]
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "one row of the agent's list, with where it comes from"
+    )]
     fn adopt_one(
         &mut self,
         node: &NodeName,
@@ -124,13 +143,18 @@ impl EngineState {
             self.publish_task(job, node);
             return;
         }
-        let running = !phase.is_final() && phase != Phase::Suspended;
-        if !phase.is_final() && !(running && claim == Claim::Honoured) {
-            // It has no slot. If the plan that follows gives it one, the set names it again and its bytes are of use.
+        let has_slot = claim == Claim::Honoured && is_running(phase);
+        if !phase.is_final() && !has_slot {
+            // It has no slot. If it is suspended and the plan that follows gives it one, the set names it again and its bytes are of use.
+            self.hold_unwanted(node, uid, job, id, status);
             return;
         }
         let Some(entry) = self.jobs.get(job) else { return };
-        let stage = if phase.is_final() { ended(&status, now) } else { Stage::InFlight };
+        let stage = if phase.is_final() {
+            ended(&status, now)
+        } else {
+            Stage::InFlight
+        };
         self.metrics.ended(&stage);
         let task = Task {
             id,
@@ -145,10 +169,43 @@ impl EngineState {
         self.publish_task(job, node);
     }
 
+    /// A pull that runs and is not wanted takes a slot of its job until the agent has acknowledged a set without it.
+    fn hold_unwanted(
+        &mut self,
+        node: &NodeName,
+        uid: &NodeUid,
+        job: &JobUid,
+        id: TaskId,
+        status: TaskStatus,
+    ) {
+        let Some(entry) = self.jobs.get(job) else { return };
+        if !is_running(phase_from_number(status.phase)) || self.tasks.get(job, node).is_some() {
+            return;
+        }
+        let Ok(image) = ImageRef::parse(&entry.object.spec.image) else {
+            return;
+        };
+        let task = Task {
+            id,
+            node_uid: uid.clone(),
+            stage: Stage::Cancelling,
+            order: PullOrder::new(&entry.object.spec, &entry.object.key, &image),
+            status,
+            ordered: None,
+            told: Duration::ZERO,
+        };
+        self.tasks.insert(job, node, task);
+    }
+
     /// Lets the agent forget a result that is stored.
     pub(super) fn acknowledge_if_saved(&mut self, node: &NodeName, uid: &NodeUid, job: &JobUid, id: &TaskId) {
         if self.verdict(uid, job, id) == Verdict::Saved {
             self.queue_saved(node, id.clone());
         }
     }
+}
+
+/// Whether the agent may be fetching at this moment.
+fn is_running(phase: Phase) -> bool {
+    !phase.is_final() && phase != Phase::Suspended
 }

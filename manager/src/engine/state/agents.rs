@@ -100,7 +100,14 @@ impl EngineState {
         if self.nodes.uid(&attach.node) != Some(&attach.node_uid) {
             return Err(AttachRefused::UnknownNode);
         }
-        let Attach { session, node, node_uid, peer, hello, vitals } = attach;
+        let Attach {
+            session,
+            node,
+            node_uid,
+            peer,
+            hello,
+            vitals,
+        } = attach;
         let replaced = self.agents.get_mut(&node).and_then(|agent| agent.session.take());
         if let Some(old) = replaced {
             self.sessions.remove(&old.id);
@@ -131,12 +138,20 @@ impl EngineState {
     /// What an agent's word about running tasks is worth at this moment.
     fn claim(&self, node: &NodeName, uid: &NodeUid, now: Now) -> Claim {
         let new_to_us = self.agents.get(node).is_none_or(|agent| agent.node_uid != *uid);
-        if new_to_us && now.mono < self.reserve_end() { Claim::Honoured } else { Claim::Lapsed }
+        if new_to_us && now.mono < self.reserve_end() {
+            Claim::Honoured
+        } else {
+            Claim::Lapsed
+        }
     }
 
     pub(super) fn detach(&mut self, id: SessionId) {
-        let Some(node) = self.sessions.remove(&id) else { return };
-        let Some(agent) = self.agents.get_mut(&node) else { return };
+        let Some(node) = self.sessions.remove(&id) else {
+            return;
+        };
+        let Some(agent) = self.agents.get_mut(&node) else {
+            return;
+        };
         agent.session = None;
         let uid = agent.node_uid.clone();
         let until = agent.vitals.last_answered() + self.config.slot_lease();
@@ -162,8 +177,14 @@ impl EngineState {
     }
 
     pub(super) fn set_stale(&mut self, id: SessionId, stale: bool) {
-        let Some(node) = self.sessions.get(&id).cloned() else { return };
-        if let Some(session) = self.agents.get_mut(&node).and_then(|agent| agent.session.as_mut()) {
+        let Some(node) = self.sessions.get(&id).cloned() else {
+            return;
+        };
+        if let Some(session) = self
+            .agents
+            .get_mut(&node)
+            .and_then(|agent| agent.session.as_mut())
+        {
             session.stale = stale;
         }
         self.refresh_agent(&node);
@@ -184,7 +205,8 @@ impl EngineState {
     }
 
     fn touch_jobs_on(&mut self, node: &NodeName) {
-        self.dirty.extend(self.tasks.of_node(node).map(|(job, _)| job.clone()));
+        self.dirty
+            .extend(self.tasks.of_node(node).map(|(job, _)| job.clone()));
     }
 
     /// The lease of a node without a stream has run out: its agent has stopped by itself.
@@ -202,15 +224,23 @@ impl EngineState {
     }
 
     pub(super) fn ack(&mut self, id: SessionId, ack: &Ack, now: Now) {
-        let Some(node) = self.sessions.get(&id).cloned() else { return };
+        let Some(node) = self.sessions.get(&id).cloned() else {
+            return;
+        };
         if ack.epoch != self.epoch.0 {
             return;
         }
         let generation = Generation(ack.generation);
-        let Some(agent) = self.agents.get_mut(&node) else { return };
+        let Some(agent) = self.agents.get_mut(&node) else {
+            return;
+        };
         let Some(session) = &mut agent.session else { return };
         let refusal = Refusal::try_from(ack.refusal).unwrap_or(Refusal::Conflict);
-        let known = session.unacknowledged.iter().take_while(|sent| sent.generation <= generation).count();
+        let known = session
+            .unacknowledged
+            .iter()
+            .take_while(|sent| sent.generation <= generation)
+            .count();
         let answered: Vec<Sent> = session.unacknowledged.drain(..known).collect();
         if refusal != Refusal::Unspecified {
             tracing::warn!(%node, %generation, refusal = refusal.as_str_name(), message = ack.message, "agent refused orders");
@@ -237,7 +267,9 @@ impl EngineState {
     }
 
     fn refused(&mut self, node: &NodeName, refusal: Refusal, now: Now) {
-        let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) else { return };
+        let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) else {
+            return;
+        };
         if refusal == Refusal::OldEpoch {
             let id = session.id;
             self.send(id, ToAgent::Close(CloseReason::OldEpoch));
@@ -251,7 +283,9 @@ impl EngineState {
     }
 
     pub(super) fn report(&mut self, id: SessionId, status: TaskStatus, now: Now) {
-        let Some(node) = self.sessions.get(&id).cloned() else { return };
+        let Some(node) = self.sessions.get(&id).cloned() else {
+            return;
+        };
         let task_id = TaskId::new(status.task_id.as_str());
         let Some(job) = job_of(&task_id) else { return };
         let uid = self.agents.get(&node).map(|agent| agent.node_uid.clone());
@@ -303,5 +337,8 @@ pub(super) fn ended(status: &TaskStatus, now: Now) -> Stage {
             message: status.message.clone(),
         }
     };
-    Stage::Ended { outcome, since: now.wall }
+    Stage::Ended {
+        outcome,
+        since: now.wall,
+    }
 }

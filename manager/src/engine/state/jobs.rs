@@ -63,7 +63,11 @@ pub(crate) enum Pods {
     #[default]
     Unwatched,
     /// Watched; none until the first list.
-    Watched { watch: u64, selector: String, nodes: Option<Vec<PodView>> },
+    Watched {
+        watch: u64,
+        selector: String,
+        nodes: Option<Vec<PodView>>,
+    },
 }
 
 /// Pause after requests that failed.
@@ -100,7 +104,10 @@ impl JobEntry {
         Self {
             object,
             ahead_since: None,
-            memory: JobMemory { last_write: Some(now.wall), ..JobMemory::default() },
+            memory: JobMemory {
+                last_write: Some(now.wall),
+                ..JobMemory::default()
+            },
             pods: Pods::default(),
             busy: None,
             retry: Retry::default(),
@@ -202,7 +209,9 @@ impl EngineState {
     pub(super) fn take_job(&mut self, object: JobObject, now: Now) {
         if let Some(held) = self.jobs.get_mut(&object.uid) {
             if !object.is_as_new_as(&held.object) {
-                let doubted = held.ahead_since.is_some_and(|since| since + WATCH_PATIENCE <= now.mono);
+                let doubted = held
+                    .ahead_since
+                    .is_some_and(|since| since + WATCH_PATIENCE <= now.mono);
                 if doubted && held.busy.is_none() {
                     self.fetch(&object.uid);
                 }
@@ -216,7 +225,12 @@ impl EngineState {
     /// Takes an object that is known to be the newest.
     pub(super) fn store_job(&mut self, object: JobObject, now: Now) {
         let uid = object.uid.clone();
-        let other = self.jobs.by_key.get(&object.key).filter(|other| **other != uid).cloned();
+        let other = self
+            .jobs
+            .by_key
+            .get(&object.key)
+            .filter(|other| **other != uid)
+            .cloned();
         if let Some(other) = other {
             self.job_gone(&other);
         }
@@ -235,7 +249,9 @@ impl EngineState {
     /// The object is gone: nobody wants its tasks.
     pub(super) fn job_gone(&mut self, uid: &JobUid) {
         self.set_timer(uid, None);
-        let Some(entry) = self.jobs.remove(uid) else { return };
+        let Some(entry) = self.jobs.remove(uid) else {
+            return;
+        };
         self.dirty.remove(uid);
         self.secrets_wanted.remove(uid);
         if matches!(entry.pods, Pods::Watched { .. }) {
@@ -245,7 +261,9 @@ impl EngineState {
         for node in nodes {
             self.drop_task(uid, &node, entry.object.key.to_string(), "job deleted");
         }
-        self.publish(Change::JobGone { job: entry.object.key.to_string() });
+        self.publish(Change::JobGone {
+            job: entry.object.key.to_string(),
+        });
     }
 
     /// Reads the object on its own.
@@ -253,12 +271,17 @@ impl EngineState {
         if let Some(entry) = self.jobs.get_mut(uid) {
             entry.busy = Some(Busy::Fetch);
             let key = entry.object.key.clone();
-            self.effects.push(Effect::Fetch { job: uid.clone(), key });
+            self.effects.push(Effect::Fetch {
+                job: uid.clone(),
+                key,
+            });
         }
     }
 
     pub(super) fn fetched(&mut self, uid: &JobUid, result: Result<Option<JobObject>, ApiFailure>, now: Now) {
-        let Some(entry) = self.jobs.get_mut(uid) else { return };
+        let Some(entry) = self.jobs.get_mut(uid) else {
+            return;
+        };
         if entry.busy == Some(Busy::Fetch) {
             entry.busy = None;
         }
@@ -282,7 +305,9 @@ impl EngineState {
 
     pub(super) fn pods(&mut self, job: &JobUid, number: u64, nodes: Vec<NodeName>) {
         if let Some(entry) = self.jobs.get_mut(job)
-            && let Pods::Watched { watch, nodes: known, .. } = &mut entry.pods
+            && let Pods::Watched {
+                watch, nodes: known, ..
+            } = &mut entry.pods
             && *watch == number
         {
             *known = Some(nodes.into_iter().map(|node| PodView { node }).collect());

@@ -250,7 +250,7 @@ impl EngineState {
             Listing::Listed(node) | Listing::Applied(node) => {
                 let name = node.name.clone();
                 let change = self.nodes.apply(node, now.wall);
-                self.after_node_change(&name, change);
+                self.after_node_change(&name, &change);
             }
             Listing::Complete => {
                 for uid in self.nodes.end_list() {
@@ -264,12 +264,12 @@ impl EngineState {
 
     fn node_deleted(&mut self, uid: &NodeUid) {
         let change = self.nodes.remove(uid);
-        if let Some((name, _)) = change.gone.clone() {
-            self.after_node_change(&name, change);
+        if let Some((name, _)) = &change.gone {
+            self.after_node_change(name, &change);
         }
     }
 
-    fn after_node_change(&mut self, name: &NodeName, change: nodes::NodeChange) {
+    fn after_node_change(&mut self, name: &NodeName, change: &nodes::NodeChange) {
         if let Some((name, uid)) = &change.gone {
             self.close_session_of(name, uid);
             if self.nodes.uid(name).is_none() && self.tasks.count_of_node(name) == 0 {
@@ -289,7 +289,9 @@ impl EngineState {
     }
 
     fn set_timer(&mut self, job: &JobUid, at: Option<Duration>) {
-        let Some(entry) = self.jobs.get_mut(job) else { return };
+        let Some(entry) = self.jobs.get_mut(job) else {
+            return;
+        };
         if let Some(old) = std::mem::replace(&mut entry.timer, at) {
             self.timers.remove(&(old, job.clone()));
         }
@@ -300,7 +302,8 @@ impl EngineState {
 
     fn count(&self) {
         self.metrics.agents_connected(self.sessions.len());
-        self.metrics.in_flight(self.tasks.iter().filter(|(_, _, task)| task.holds_slot()).count());
+        self.metrics
+            .in_flight(self.tasks.iter().filter(|(_, _, task)| task.holds_slot()).count());
         self.metrics.jobs(self.jobs.phases());
     }
 }

@@ -82,7 +82,9 @@ impl NodeTable {
 
     /// Whether nodes exist that may soon be selected.
     pub(crate) fn has_young(&self, now: Timestamp) -> bool {
-        self.young.iter().any(|name| self.facts.get(name).is_some_and(|facts| facts.young_until > now))
+        self.young
+            .iter()
+            .any(|name| self.facts.get(name).is_some_and(|facts| facts.young_until > now))
     }
 
     pub(crate) fn begin_list(&mut self) {
@@ -106,8 +108,12 @@ impl NodeTable {
             self.forget(&node.name);
         }
         if node.is_virtual() || node.deleting {
-            let known = self.facts.get(&node.name).is_some();
-            let mut change = if known { self.remove(&node.uid) } else { NodeChange::default() };
+            let known = self.facts.contains_key(&node.name);
+            let mut change = if known {
+                self.remove(&node.uid)
+            } else {
+                NodeChange::default()
+            };
             change.relevant |= gone.is_some();
             change.gone = change.gone.or(gone);
             return change;
@@ -154,7 +160,12 @@ impl NodeTable {
         let grown: Vec<NodeName> = self
             .young
             .iter()
-            .filter(|name| self.facts.get(*name).and_then(|facts| facts.eligible_at).is_some_and(|at| at <= now))
+            .filter(|name| {
+                self.facts
+                    .get(*name)
+                    .and_then(|facts| facts.eligible_at)
+                    .is_some_and(|at| at <= now)
+            })
             .cloned()
             .collect();
         for name in &grown {
@@ -172,8 +183,18 @@ impl NodeTable {
 
     /// When the next node becomes eligible, or stops being waited for.
     pub(crate) fn next_change(&self, now: Timestamp) -> Option<Timestamp> {
-        let times = |facts: &Facts| [facts.eligible_at, Some(facts.young_until).filter(|until| *until > now)];
-        self.young.iter().filter_map(|name| self.facts.get(name)).flat_map(times).flatten().min()
+        let times = |facts: &Facts| {
+            [
+                facts.eligible_at,
+                Some(facts.young_until).filter(|until| *until > now),
+            ]
+        };
+        self.young
+            .iter()
+            .filter_map(|name| self.facts.get(name))
+            .flat_map(times)
+            .flatten()
+            .min()
     }
 
     /// Takes a node away.
@@ -181,10 +202,19 @@ impl NodeTable {
         if let Some(unlisted) = &mut self.unlisted {
             unlisted.remove(uid);
         }
-        let name = self.facts.iter().find(|(_, facts)| facts.uid == *uid).map(|(name, _)| name.clone());
-        let Some(name) = name else { return NodeChange::default() };
+        let name = self
+            .facts
+            .iter()
+            .find(|(_, facts)| facts.uid == *uid)
+            .map(|(name, _)| name.clone());
+        let Some(name) = name else {
+            return NodeChange::default();
+        };
         let relevant = self.forget(&name);
-        NodeChange { relevant, gone: Some((name, uid.clone())) }
+        NodeChange {
+            relevant,
+            gone: Some((name, uid.clone())),
+        }
     }
 
     fn forget(&mut self, name: &NodeName) -> bool {
@@ -210,7 +240,10 @@ impl NodeTable {
 }
 
 fn later(at: Timestamp, span: Duration) -> Timestamp {
-    SignedDuration::try_from(span).ok().and_then(|span| at.checked_add(span).ok()).unwrap_or(Timestamp::MAX)
+    SignedDuration::try_from(span)
+        .ok()
+        .and_then(|span| at.checked_add(span).ok())
+        .unwrap_or(Timestamp::MAX)
 }
 
 #[cfg(test)]
@@ -229,7 +262,10 @@ mod tests {
             labels: BTreeMap::new(),
             created: at(created),
             deleting: false,
-            ready: ready.map(|(is_true, since)| Ready { is_true, since: at(since) }),
+            ready: ready.map(|(is_true, since)| Ready {
+                is_true,
+                since: at(since),
+            }),
         }
     }
 
@@ -244,7 +280,10 @@ mod tests {
         assert!(table.grow_up(at(35)));
         assert!(!table.has_young(at(36)));
         assert!(table.apply(node("a", 0, Some((false, 40))), at(40)).relevant);
-        assert!(table.views().contains_key(&"a".into()), "a node that was ready once stays");
+        assert!(
+            table.views().contains_key(&"a".into()),
+            "a node that was ready once stays"
+        );
     }
 
     #[test]
@@ -252,8 +291,14 @@ mod tests {
         let mut table = NodeTable::new(Duration::ZERO);
         assert!(table.apply(node("late", 0, Some((false, 30))), at(31)).relevant);
         assert!(!table.apply(node("never", 0, Some((false, 0))), at(31)).relevant);
-        assert!(table.apply(node("quick", 30, Some((true, 31))), at(31)).relevant, "the delay may be 0");
-        assert!(!table.has_young(at(601)), "nobody waits for ever for a node that never got ready");
+        assert!(
+            table.apply(node("quick", 30, Some((true, 31))), at(31)).relevant,
+            "the delay may be 0"
+        );
+        assert!(
+            !table.has_young(at(601)),
+            "nobody waits for ever for a node that never got ready"
+        );
     }
 
     #[test]
@@ -270,7 +315,13 @@ mod tests {
         assert_eq!(table.uid(&"a".into()), Some(&"other".into()));
         again.deleting = true;
         let change = table.apply(again, at(61));
-        assert_eq!(change, NodeChange { relevant: true, gone: Some(("a".into(), "other".into())) });
+        assert_eq!(
+            change,
+            NodeChange {
+                relevant: true,
+                gone: Some(("a".into(), "other".into()))
+            }
+        );
         assert!(table.views().is_empty());
     }
 

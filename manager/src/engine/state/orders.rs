@@ -38,8 +38,17 @@ impl PullOrder {
     }
 
     /// As it is sent. `deadline` is what is left of the job's.
-    pub(crate) fn message(&self, id: &TaskId, deadline: Option<Duration>, credentials: &[Credential]) -> Order {
-        let policy = if self.always { pull_image::Policy::Always } else { pull_image::Policy::IfNotPresent };
+    pub(crate) fn message(
+        &self,
+        id: &TaskId,
+        deadline: Option<Duration>,
+        credentials: &[Credential],
+    ) -> Order {
+        let policy = if self.always {
+            pull_image::Policy::Always
+        } else {
+            pull_image::Policy::IfNotPresent
+        };
         let pull = PullImage {
             image: self.image.clone(),
             policy: policy.into(),
@@ -51,6 +60,9 @@ impl PullOrder {
             credentials: credentials.to_vec(),
             requested_by: self.requested_by.clone(),
         };
-        Order { task_id: id.to_string(), work: Some(order::Work::PullImage(pull)) }
+        Order {
+            task_id: id.to_string(),
+            work: Some(order::Work::PullImage(pull)),
+        }
     }
 }

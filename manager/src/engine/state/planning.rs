@@ -22,7 +22,9 @@ impl EngineState {
         if !self.pods_are_known(uid) {
             return;
         }
-        let Some(mut plan) = self.make_plan(uid, now) else { return };
+        let Some(mut plan) = self.make_plan(uid, now) else {
+            return;
+        };
         match self.gate(uid, &plan, now) {
             Gate::Open => {}
             Gate::Reading => {
@@ -47,7 +49,9 @@ impl EngineState {
         let entry = self.jobs.get_mut(uid)?;
         entry.memory.unsaved_since = self.tasks.unsaved_since(uid);
         let pods = match &entry.pods {
-            Pods::Watched { nodes: Some(pods), .. } => pods.as_slice(),
+            Pods::Watched {
+                nodes: Some(pods), ..
+            } => pods.as_slice(),
             _ => &[],
         };
         let object = &entry.object;
@@ -84,7 +88,9 @@ impl EngineState {
             return;
         }
         let Some(entry) = self.jobs.get(uid) else { return };
-        let Ok(image) = ImageRef::parse(&entry.object.spec.image) else { return };
+        let Ok(image) = ImageRef::parse(&entry.object.spec.image) else {
+            return;
+        };
         let round = round_of(&image, entry.object.status.as_ref());
         let key = entry.object.key.to_string();
         let superseded: Vec<NodeName> = self
@@ -102,9 +108,15 @@ impl EngineState {
     /// Watches the pods of a job that selects by pods, while it is active. A watch costs one list per job and then only the changes, where
     /// lists at each plan would cost one per result.
     fn pods_are_known(&mut self, uid: &JobUid) -> bool {
-        let Some(entry) = self.jobs.get_mut(uid) else { return false };
+        let Some(entry) = self.jobs.get_mut(uid) else {
+            return false;
+        };
         let object = &entry.object;
-        let Some(selector) = object.spec.pod_selector.clone().filter(|_| !object.is_complete() && !object.deleting)
+        let Some(selector) = object
+            .spec
+            .pod_selector
+            .clone()
+            .filter(|_| !object.is_complete() && !object.deleting)
         else {
             return true;
         };
@@ -122,19 +134,35 @@ impl EngineState {
         }
         self.pod_watches += 1;
         let (watch, namespace) = (self.pod_watches, entry.object.key.namespace.clone());
-        entry.pods = Pods::Watched { watch, selector: wanted.clone(), nodes: None };
-        self.effects.push(Effect::WatchPods { job: uid.clone(), watch, namespace, selector: wanted });
+        entry.pods = Pods::Watched {
+            watch,
+            selector: wanted.clone(),
+            nodes: None,
+        };
+        self.effects.push(Effect::WatchPods {
+            job: uid.clone(),
+            watch,
+            namespace,
+            selector: wanted,
+        });
         false
     }
 
     fn take_back(&mut self, uid: &JobUid, plan: &JobPlan) {
         for (node, why) in &plan.cancel {
-            let Some(task) = self.tasks.get_mut(uid, node) else { continue };
+            let Some(task) = self.tasks.get_mut(uid, node) else {
+                continue;
+            };
             let node_uid = task.node_uid.clone();
             let id = task.id.clone();
             task.stage = Stage::Cancelling;
-            let agent = self.agents.get_mut(node).filter(|agent| agent.node_uid == node_uid);
-            let Some(session) = agent.and_then(|agent| agent.session.as_mut()) else { continue };
+            let agent = self
+                .agents
+                .get_mut(node)
+                .filter(|agent| agent.node_uid == node_uid);
+            let Some(session) = agent.and_then(|agent| agent.session.as_mut()) else {
+                continue;
+            };
             session.add.remove(uid);
             if session.told.contains(&id) {
                 session.cancel.insert(id, why);
@@ -147,13 +175,17 @@ impl EngineState {
     }
 
     fn hand_out(&mut self, uid: &JobUid, plan: &JobPlan, now: Now) {
-        let (Some(image), Some(entry)) = (&plan.image, self.jobs.get(uid)) else { return };
+        let (Some(image), Some(entry)) = (&plan.image, self.jobs.get(uid)) else {
+            return;
+        };
         if plan.assign.is_empty() {
             return;
         }
         let order = PullOrder::new(&entry.object.spec, &entry.object.key, image);
         for node in &plan.assign {
-            let Some(node_uid) = self.nodes.uid(node).cloned() else { continue };
+            let Some(node_uid) = self.nodes.uid(node).cloned() else {
+                continue;
+            };
             let id = pull_task_id(uid, &node_uid, image, plan.round);
             let status = TaskStatus {
                 task_id: id.to_string(),
@@ -181,7 +213,9 @@ impl EngineState {
     }
 
     fn remember(&mut self, uid: &JobUid, plan: &JobPlan, now: Now) {
-        let Some(entry) = self.jobs.get_mut(uid) else { return };
+        let Some(entry) = self.jobs.get_mut(uid) else {
+            return;
+        };
         entry.memory.deferred_since.clone_from(&plan.deferred_since);
         entry.counters = plan.counters;
         entry.complete = plan.complete;
@@ -191,15 +225,24 @@ impl EngineState {
         waiting.splice(0..0, block.map(|block| block.text().to_owned()));
         entry.waiting = waiting;
         let wake = plan.wake.map(|at| mono_of(at, now));
-        let secrets = entry.secrets.as_ref().map(|block| block.until()).filter(|until| *until > now.mono);
-        let timer = [wake, entry.retry.pause(now), secrets].into_iter().flatten().min();
+        let secrets = entry
+            .secrets
+            .as_ref()
+            .map(|block| block.until())
+            .filter(|until| *until > now.mono);
+        let timer = [wake, entry.retry.pause(now), secrets]
+            .into_iter()
+            .flatten()
+            .min();
         self.set_timer(uid, timer);
     }
 
     /// A job that is over for good needs no pods and no secrets.
     fn let_go(&mut self, uid: &JobUid) {
         let over = |entry: &&mut JobEntry| entry.object.is_complete() || entry.object.deleting;
-        let Some(entry) = self.jobs.get_mut(uid).filter(over) else { return };
+        let Some(entry) = self.jobs.get_mut(uid).filter(over) else {
+            return;
+        };
         if matches!(std::mem::take(&mut entry.pods), Pods::Watched { .. }) {
             self.effects.push(Effect::UnwatchPods { job: uid.clone() });
         }
@@ -217,15 +260,24 @@ impl EngineState {
                 entry.ended_bytes.1 += progress.bytes_total;
             }
             let job = entry.object.key.to_string();
-            self.publish(Change::Gone { job, node: node.clone(), id: task.id.to_string() });
+            self.publish(Change::Gone {
+                job,
+                node: node.clone(),
+                id: task.id.to_string(),
+            });
         }
         Some(task)
     }
 
     /// Takes a task out of the table and tells its agent, whatever stage it is in.
     pub(super) fn drop_task(&mut self, uid: &JobUid, node: &NodeName, job: String, why: &'static str) {
-        let Some(task) = self.tasks.remove(uid, node) else { return };
-        let agent = self.agents.get_mut(node).filter(|agent| agent.node_uid == task.node_uid);
+        let Some(task) = self.tasks.remove(uid, node) else {
+            return;
+        };
+        let agent = self
+            .agents
+            .get_mut(node)
+            .filter(|agent| agent.node_uid == task.node_uid);
         if let Some(session) = agent.and_then(|agent| agent.session.as_mut()) {
             session.add.remove(uid);
             if session.told.contains(&task.id) {
@@ -233,6 +285,10 @@ impl EngineState {
             }
             self.unsynced.insert(node.clone());
         }
-        self.publish(Change::Gone { job, node: node.clone(), id: task.id.to_string() });
+        self.publish(Change::Gone {
+            job,
+            node: node.clone(),
+            id: task.id.to_string(),
+        });
     }
 }

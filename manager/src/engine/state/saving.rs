@@ -28,9 +28,17 @@ impl EngineState {
         }
         let version = entry.object.version.clone();
         if plan.strip_finalizer {
-            let finalizers = entry.object.finalizers.iter().filter(|name| *name != names::LEGACY_FINALIZER);
+            let finalizers = entry
+                .object
+                .finalizers
+                .iter()
+                .filter(|name| *name != names::LEGACY_FINALIZER);
             let finalizers = finalizers.cloned().collect();
-            self.write(uid, JobWrite::Finalizers { version, finalizers }, Busy::Finalizers);
+            self.write(
+                uid,
+                JobWrite::Finalizers { version, finalizers },
+                Busy::Finalizers,
+            );
         } else if plan.delete {
             self.write(uid, JobWrite::Delete, Busy::Deletion);
         } else if let Some(reason) = plan.write {
@@ -42,16 +50,27 @@ impl EngineState {
             };
             let results = self.results(uid);
             let event = plan.event.clone();
-            let write = JobWrite::Status { version, patch, reason: reason_name(reason), event };
+            let write = JobWrite::Status {
+                version,
+                patch,
+                reason: reason_name(reason),
+                event,
+            };
             self.write(uid, write, Busy::Status { results });
         }
     }
 
     fn write(&mut self, uid: &JobUid, write: JobWrite, busy: Busy) {
-        let Some(entry) = self.jobs.get_mut(uid) else { return };
+        let Some(entry) = self.jobs.get_mut(uid) else {
+            return;
+        };
         entry.busy = Some(busy);
         let key = entry.object.key.clone();
-        self.writes.push(Effect::Write { job: uid.clone(), key, write });
+        self.writes.push(Effect::Write {
+            job: uid.clone(),
+            key,
+            write,
+        });
     }
 
     /// Results that a write of this moment contains, or leaves out because nobody counts them.
@@ -64,7 +83,9 @@ impl EngineState {
     }
 
     pub(super) fn written(&mut self, uid: &JobUid, result: Result<Option<JobObject>, ApiFailure>, now: Now) {
-        let Some(entry) = self.jobs.get_mut(uid) else { return };
+        let Some(entry) = self.jobs.get_mut(uid) else {
+            return;
+        };
         let busy = entry.busy.take();
         self.dirty.insert(uid.clone());
         match result {
@@ -115,12 +136,24 @@ impl EngineState {
     /// Lets go of results that the newest object contains: that of a write whose answer never came, or of an earlier leader.
     pub(super) fn drop_saved(&mut self, uid: &JobUid) {
         let results = self.results(uid);
-        let Some(entry) = self.jobs.get(uid).filter(|_| !results.is_empty()) else { return };
+        let Some(entry) = self.jobs.get(uid).filter(|_| !results.is_empty()) else {
+            return;
+        };
         let over = entry.object.is_complete();
-        let outcomes = entry.object.status.as_ref().and_then(|status| status.outcomes.clone()).unwrap_or_default();
-        let sets = [NodeSet::decode(&outcomes.succeeded), NodeSet::decode(&outcomes.failed)];
+        let outcomes = entry
+            .object
+            .status
+            .as_ref()
+            .and_then(|status| status.outcomes.clone())
+            .unwrap_or_default();
+        let sets = [
+            NodeSet::decode(&outcomes.succeeded),
+            NodeSet::decode(&outcomes.failed),
+        ];
         for (node, _) in results {
-            let Some(task) = self.tasks.get(uid, &node) else { continue };
+            let Some(task) = self.tasks.get(uid, &node) else {
+                continue;
+            };
             let of_this_round = task.status.image == outcomes.image;
             if over || (of_this_round && sets.iter().any(|set| set.contains(&task.node_uid))) {
                 self.saved(uid, &node);
@@ -129,8 +162,13 @@ impl EngineState {
     }
 
     fn saved(&mut self, uid: &JobUid, node: &NodeName) {
-        let Some(task) = self.remove_task(uid, node) else { return };
-        let same_node = self.agents.get(node).is_some_and(|agent| agent.node_uid == task.node_uid);
+        let Some(task) = self.remove_task(uid, node) else {
+            return;
+        };
+        let same_node = self
+            .agents
+            .get(node)
+            .is_some_and(|agent| agent.node_uid == task.node_uid);
         if same_node {
             self.queue_saved(node, task.id);
         }
@@ -148,7 +186,8 @@ impl EngineState {
 
 /// The merge patch from the stored status to the wanted one; none when they are equal.
 fn status_patch(object: &JobObject, wanted: &ImagePullJobStatus) -> Option<Value> {
-    let json = |status: &ImagePullJobStatus| serde_json::to_value(status).expect("a status has only text keys");
+    let json =
+        |status: &ImagePullJobStatus| serde_json::to_value(status).expect("a status has only text keys");
     let stored = object.status.as_ref().map_or(Value::Null, json);
     merge_patch(&stored, &json(wanted))
 }

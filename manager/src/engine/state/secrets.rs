@@ -60,7 +60,9 @@ pub(super) enum Gate {
 
 impl EngineState {
     pub(super) fn gate(&mut self, uid: &JobUid, plan: &JobPlan, now: Now) -> Gate {
-        let Some(entry) = self.jobs.get(uid) else { return Gate::Open };
+        let Some(entry) = self.jobs.get(uid) else {
+            return Gate::Open;
+        };
         if plan.assign.is_empty() || entry.object.spec.pull_secrets.is_empty() {
             return Gate::Open;
         }
@@ -79,11 +81,19 @@ impl EngineState {
         let held = plan.assign.len();
         plan.assign.clear();
         plan.counters.active = plan.counters.active.saturating_sub(held);
-        plan.status.active = plan.status.active.saturating_sub(i32::try_from(held).unwrap_or(i32::MAX)).max(0);
+        plan.status.active = plan
+            .status
+            .active
+            .saturating_sub(i32::try_from(held).unwrap_or(i32::MAX))
+            .max(0);
         let Some(entry) = self.jobs.get(uid) else { return };
-        let Some(block) = entry.secrets.as_ref().filter(|block| block.missing) else { return };
+        let Some(block) = entry.secrets.as_ref().filter(|block| block.missing) else {
+            return;
+        };
         let stored = entry.object.status.iter().flat_map(|status| &status.conditions);
-        let stored = stored.into_iter().find(|condition| condition.type_ == SECRET_MISSING);
+        let stored = stored
+            .into_iter()
+            .find(|condition| condition.type_ == SECRET_MISSING);
         let condition = secret_missing(stored, &block.text, entry.object.generation, now.wall);
         if stored.is_none_or(|stored| stored.message != condition.message) && plan.write.is_none() {
             plan.write = Some(kruise_planner::job::WriteReason::Edited);
@@ -94,7 +104,9 @@ impl EngineState {
     pub(super) fn take_secrets(&mut self, answers: BTreeMap<JobUid, SecretAnswer>, now: Now) {
         self.secrets_asked = false;
         for (uid, answer) in &answers {
-            let Some(entry) = self.jobs.get_mut(uid) else { continue };
+            let Some(entry) = self.jobs.get_mut(uid) else {
+                continue;
+            };
             entry.secrets = match answer {
                 SecretAnswer::Ready(_) => None,
                 SecretAnswer::Problem(text) => Some(block(entry.secrets.take(), text, true, now)),
@@ -105,7 +117,10 @@ impl EngineState {
         }
         // Sessions whose set waits for secrets look again.
         let waiting = self.agents.iter().filter(|(_, agent)| {
-            agent.session.as_ref().is_some_and(|session| session.set_due.is_some())
+            agent
+                .session
+                .as_ref()
+                .is_some_and(|session| session.set_due.is_some())
         });
         self.unsynced.extend(waiting.map(|(node, _)| node.clone()));
         self.hand = answers;
@@ -139,7 +154,12 @@ impl EngineState {
 fn block(before: Option<SecretBlock>, text: &str, missing: bool, now: Now) -> SecretBlock {
     let attempts = before.map_or(0, |before| before.attempts.saturating_add(1));
     let pause = (PAUSE_FIRST * 2_u32.saturating_pow(attempts.min(10))).min(PAUSE_LONGEST);
-    SecretBlock { text: text.to_owned(), missing, attempts, until: now.mono + pause }
+    SecretBlock {
+        text: text.to_owned(),
+        missing,
+        attempts,
+        until: now.mono + pause,
+    }
 }
 
 fn secret_missing(stored: Option<&Condition>, text: &str, generation: i64, now: Timestamp) -> Condition {

@@ -29,9 +29,14 @@ enum Login<'a> {
 
 impl EngineState {
     pub(super) fn sync(&mut self, node: &NodeName, now: Now) {
-        let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) else { return };
+        let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) else {
+            return;
+        };
         let id = session.id;
-        let saved: Vec<String> = std::mem::take(&mut session.saved).iter().map(ToString::to_string).collect();
+        let saved: Vec<String> = std::mem::take(&mut session.saved)
+            .iter()
+            .map(ToString::to_string)
+            .collect();
         match session.set_due {
             Some(at) if at > now.mono => {
                 self.unsynced.insert(node.clone());
@@ -49,7 +54,11 @@ impl EngineState {
         let (mut orders, mut dropped, mut wait) = (Orders::default(), Vec::new(), false);
         let uid = self.agents.get(node).map(|agent| agent.node_uid.clone());
         for job in wanted {
-            let Some(task) = self.tasks.get(&job, node).filter(|task| Some(&task.node_uid) == uid.as_ref()) else {
+            let Some(task) = self
+                .tasks
+                .get(&job, node)
+                .filter(|task| Some(&task.node_uid) == uid.as_ref())
+            else {
                 continue;
             };
             if task.stage == Stage::Cancelling {
@@ -70,7 +79,9 @@ impl EngineState {
             return;
         }
         let (epoch, ordered) = (self.epoch.0, self.take_ordered(node, &orders.jobs));
-        let Some(agent) = self.agents.get_mut(node) else { return };
+        let Some(agent) = self.agents.get_mut(node) else {
+            return;
+        };
         let Some(session) = &mut agent.session else { return };
         agent.generation = agent.generation.next();
         session.set_due = None;
@@ -84,16 +95,30 @@ impl EngineState {
             ordered,
         });
         let (id, generation) = (session.id, agent.generation.0);
-        self.send(id, ToAgent::Set(DesiredSet { epoch, generation, stamp: 0, orders: orders.orders }));
+        self.send(
+            id,
+            ToAgent::Set(DesiredSet {
+                epoch,
+                generation,
+                stamp: 0,
+                orders: orders.orders,
+            }),
+        );
     }
 
     fn send_delta(&mut self, node: &NodeName, now: Now) {
-        let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) else { return };
+        let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) else {
+            return;
+        };
         let adds = std::mem::take(&mut session.add);
         let cancels = std::mem::take(&mut session.cancel);
         let mut orders = Orders::default();
         for job in adds {
-            let Some(task) = self.tasks.get(&job, node).filter(|task| task.stage == Stage::InFlight) else {
+            let Some(task) = self
+                .tasks
+                .get(&job, node)
+                .filter(|task| task.stage == Stage::InFlight)
+            else {
                 continue;
             };
             match self.login(&job, task, now) {
@@ -116,10 +141,15 @@ impl EngineState {
             .collect();
         let cancel: Vec<Cancel> = cancels
             .iter()
-            .map(|(task, why)| Cancel { task_id: task.to_string(), reason: (*why).to_owned() })
+            .map(|(task, why)| Cancel {
+                task_id: task.to_string(),
+                reason: (*why).to_owned(),
+            })
             .collect();
         let (epoch, ordered) = (self.epoch.0, self.take_ordered(node, &orders.jobs));
-        let Some(agent) = self.agents.get_mut(node) else { return };
+        let Some(agent) = self.agents.get_mut(node) else {
+            return;
+        };
         let Some(session) = &mut agent.session else { return };
         agent.generation = agent.generation.next();
         session.told.retain(|task| !cancels.contains_key(task));
@@ -130,26 +160,45 @@ impl EngineState {
             ordered,
         });
         let (id, generation) = (session.id, agent.generation.0);
-        let delta = DesiredDelta { epoch, generation, stamp: 0, add: orders.orders, cancel };
+        let delta = DesiredDelta {
+            epoch,
+            generation,
+            stamp: 0,
+            add: orders.orders,
+            cancel,
+        };
         self.send(id, ToAgent::Delta(delta));
     }
 
-    fn add_order(&self, orders: &mut Orders, job: &JobUid, task: &Task, credentials: &[Credential], now: Now) {
+    fn add_order(
+        &self,
+        orders: &mut Orders,
+        job: &JobUid,
+        task: &Task,
+        credentials: &[Credential],
+        now: Now,
+    ) {
         let deadline = self.jobs.get(job).and_then(|entry| entry.deadline);
         let left = deadline.map(|deadline| deadline.saturating_sub(now.mono));
-        orders.orders.push(task.order.message(&task.id, left, credentials));
+        orders
+            .orders
+            .push(task.order.message(&task.id, left, credentials));
         orders.ids.push(task.id.clone());
         orders.jobs.push(job.clone());
     }
 
     /// When the orders of a message were handed out: told once, so that a set which repeats them counts nothing twice.
     fn take_ordered(&mut self, node: &NodeName, jobs: &[JobUid]) -> Vec<Duration> {
-        jobs.iter().filter_map(|job| self.tasks.get_mut(job, node)?.ordered.take()).collect()
+        jobs.iter()
+            .filter_map(|job| self.tasks.get_mut(job, node)?.ordered.take())
+            .collect()
     }
 
     /// Credentials that go with an order. One that has ended needs none: it is named so that the agent keeps its result.
     fn login(&self, job: &JobUid, task: &Task, now: Now) -> Login<'_> {
-        let Some(entry) = self.jobs.get(job) else { return Login::Void };
+        let Some(entry) = self.jobs.get(job) else {
+            return Login::Void;
+        };
         if entry.object.spec.pull_secrets.is_empty() || task.stage != Stage::InFlight {
             return Login::Known(&[]);
         }
@@ -157,7 +206,13 @@ impl EngineState {
             Some(SecretAnswer::Ready(credentials)) => Login::Known(credentials),
             Some(SecretAnswer::Problem(_)) => Login::Void,
             Some(SecretAnswer::Unavailable(_)) => Login::Wait,
-            None if entry.secrets.as_ref().is_some_and(|block| block.is_shut(now) && block.is_missing()) => Login::Void,
+            None if entry
+                .secrets
+                .as_ref()
+                .is_some_and(|block| block.is_shut(now) && block.is_missing()) =>
+            {
+                Login::Void
+            }
             None => Login::Wait,
         }
     }

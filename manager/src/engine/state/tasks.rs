@@ -58,12 +58,18 @@ impl Task {
         let state = match &self.stage {
             Stage::InFlight => {
                 let progress = self.status.progress.map(Progress::from).unwrap_or_default();
-                TaskState::InFlight { phase: self.phase(), progress }
+                TaskState::InFlight {
+                    phase: self.phase(),
+                    progress,
+                }
             }
             Stage::Cancelling => TaskState::Cancelling,
             Stage::Ended { outcome, .. } => TaskState::Ended(outcome.clone()),
         };
-        TaskView { id: self.id.clone(), state }
+        TaskView {
+            id: self.id.clone(),
+            state,
+        }
     }
 }
 
@@ -77,7 +83,10 @@ pub(crate) struct TaskTable {
 impl TaskTable {
     /// Puts a task there, in place of an older one of the same job and node.
     pub(crate) fn insert(&mut self, job: &JobUid, node: &NodeName, task: Task) {
-        self.by_job.entry(job.clone()).or_default().insert(node.clone(), task);
+        self.by_job
+            .entry(job.clone())
+            .or_default()
+            .insert(node.clone(), task);
         self.by_node.entry(node.clone()).or_default().insert(job.clone());
     }
 
@@ -121,12 +130,16 @@ impl TaskTable {
 
     /// All tasks, by job and node.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&JobUid, &NodeName, &Task)> {
-        self.by_job.iter().flat_map(|(job, tasks)| tasks.iter().map(move |(node, task)| (job, node, task)))
+        self.by_job
+            .iter()
+            .flat_map(|(job, tasks)| tasks.iter().map(move |(node, task)| (job, node, task)))
     }
 
     /// As the planner sees a job's tasks.
     pub(crate) fn views(&self, job: &JobUid) -> BTreeMap<NodeName, TaskView> {
-        self.of_job(job).map(|(node, task)| (node.clone(), task.view())).collect()
+        self.of_job(job)
+            .map(|(node, task)| (node.clone(), task.view()))
+            .collect()
     }
 
     /// Since when there is a result of a job that no written status contains.

@@ -55,12 +55,29 @@ impl EngineState {
     /// Agents by node name, from behind `after` on: all that have attached to this leader, and all that could.
     pub(crate) fn agent_page(&self, after: &str, size: usize, now: Now) -> AgentPage {
         let range = (Bound::Excluded(NodeName::new(after)), Bound::Unbounded);
-        let known: BTreeSet<&NodeName> =
-            self.nodes.views().range(range.clone()).map(|(name, _)| name).take(size + 1).collect();
+        let known: BTreeSet<&NodeName> = self
+            .nodes
+            .views()
+            .range(range.clone())
+            .map(|(name, _)| name)
+            .take(size + 1)
+            .collect();
         let attached = self.agents.range(range).map(|(name, _)| name).take(size + 1);
-        let names: Vec<&NodeName> = known.into_iter().chain(attached).collect::<BTreeSet<_>>().into_iter().collect();
+        let names: Vec<&NodeName> = known
+            .into_iter()
+            .chain(attached)
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
         let next = (names.len() > size).then(|| names[size - 1].to_string());
-        AgentPage { agents: names.into_iter().take(size).map(|name| self.agent_row(name, now)).collect(), next }
+        AgentPage {
+            agents: names
+                .into_iter()
+                .take(size)
+                .map(|name| self.agent_row(name, now))
+                .collect(),
+            next,
+        }
     }
 
     /// One agent and its tasks.
@@ -68,7 +85,10 @@ impl EngineState {
         if !self.agents.contains_key(name) && !self.nodes.views().contains_key(name) {
             return None;
         }
-        let filter = TaskFilter { job: None, node: Some(name.clone()) };
+        let filter = TaskFilter {
+            job: None,
+            node: Some(name.clone()),
+        };
         Some((self.agent_row(name, now), self.matching_tasks(&filter)))
     }
 
@@ -127,7 +147,9 @@ impl EngineState {
             .iter()
             .filter_map(|(uid, node, task)| {
                 let job = self.jobs.get(uid)?.object.key.to_string();
-                filter.takes(&job, node.as_str()).then(|| self.task_row(job, node, task))
+                filter
+                    .takes(&job, node.as_str())
+                    .then(|| self.task_row(job, node, task))
             })
             .collect();
         tasks.sort_by_cached_key(|task| format!("{} {}", task.job, task.node_name));
@@ -135,7 +157,10 @@ impl EngineState {
     }
 
     fn task_row(&self, job: String, node: &NodeName, task: &Task) -> inspect::Task {
-        let agent = self.agents.get(node).filter(|agent| agent.node_uid == task.node_uid);
+        let agent = self
+            .agents
+            .get(node)
+            .filter(|agent| agent.node_uid == task.node_uid);
         inspect::Task {
             node_name: node.to_string(),
             job,
@@ -147,7 +172,20 @@ impl EngineState {
     /// Summaries of the jobs that match.
     pub(crate) fn summaries(&self, filter: &TaskFilter) -> Vec<inspect::JobSummary> {
         let wanted = |entry: &JobEntry| filter.takes_job(&entry.object.key.to_string());
-        self.jobs.iter().filter(|(_, entry)| wanted(entry)).map(|(uid, entry)| self.summary(uid, entry)).collect()
+        self.jobs
+            .iter()
+            .filter(|(_, entry)| wanted(entry))
+            .map(|(uid, entry)| self.summary(uid, entry))
+            .collect()
+    }
+
+    /// Plans the one job of a filter again.
+    pub(crate) fn touch(&mut self, filter: &TaskFilter) {
+        let key = filter.job.as_deref().and_then(|job| job.split_once('/'));
+        let uid = key
+            .and_then(|(namespace, name)| self.jobs.uid(&ObjectKey::new(namespace, name)))
+            .cloned();
+        self.dirty.extend(uid);
     }
 
     /// Whether a job of this name is known.
@@ -170,7 +208,11 @@ impl EngineState {
             succeeded: number(counters.succeeded),
             failed: number(counters.failed),
             complete,
-            waiting_on: if complete { Vec::new() } else { entry.waiting.clone() },
+            waiting_on: if complete {
+                Vec::new()
+            } else {
+                entry.waiting.clone()
+            },
             progress: Some(self.bytes(uid, entry)),
         }
     }
@@ -178,8 +220,15 @@ impl EngineState {
     /// Bytes of all tasks of a job under this leader whose total is known.
     fn bytes(&self, uid: &JobUid, entry: &JobEntry) -> Progress {
         let (done, total) = entry.ended_bytes;
-        let mut sum = Progress { bytes_done: done, bytes_total: total, ..Progress::default() };
-        let known = self.tasks.of_job(uid).filter_map(|(_, task)| Some((task, task.status.progress?)));
+        let mut sum = Progress {
+            bytes_done: done,
+            bytes_total: total,
+            ..Progress::default()
+        };
+        let known = self
+            .tasks
+            .of_job(uid)
+            .filter_map(|(_, task)| Some((task, task.status.progress?)));
         for (task, progress) in known.filter(|(_, progress)| progress.bytes_total > 0) {
             sum.bytes_done = sum.bytes_done.saturating_add(progress.bytes_done);
             sum.bytes_total = sum.bytes_total.saturating_add(progress.bytes_total);
@@ -213,7 +262,9 @@ impl EngineState {
 
     /// A summary after progress of one task: those of many nodes together make one message a second.
     pub(super) fn publish_progress(&mut self, uid: &JobUid, now: Now) {
-        let Some(entry) = self.jobs.get_mut(uid).filter(|_| self.observed) else { return };
+        let Some(entry) = self.jobs.get_mut(uid).filter(|_| self.observed) else {
+            return;
+        };
         if entry.told.is_none_or(|told| now.mono >= told + SUMMARY_INTERVAL) {
             entry.told = Some(now.mono);
             self.publish_job(uid);
@@ -224,11 +275,15 @@ impl EngineState {
 /// Counters as stored in the object.
 fn stored_counters(entry: &JobEntry) -> Counters {
     let number = |count: i32| usize::try_from(count).unwrap_or(0);
-    entry.object.status.as_ref().map(|status| Counters {
-        desired: number(status.desired),
-        active: number(status.active),
-        succeeded: number(status.succeeded),
-        failed: number(status.failed),
-    })
-    .unwrap_or_default()
+    entry
+        .object
+        .status
+        .as_ref()
+        .map(|status| Counters {
+            desired: number(status.desired),
+            active: number(status.active),
+            succeeded: number(status.succeeded),
+            failed: number(status.failed),
+        })
+        .unwrap_or_default()
 }

@@ -22,7 +22,11 @@ fn a_new_leader_keeps_a_slot_for_whoever_has_not_attached() {
     let mut world = after_failover();
     world.attach("node2");
     assert!(world.orders("node2").is_empty());
-    assert!(world.summary().waiting_on[0].contains("not yet attached"), "{:?}", world.summary().waiting_on);
+    assert!(
+        world.summary().waiting_on[0].contains("not yet attached"),
+        "{:?}",
+        world.summary().waiting_on
+    );
     world.pass_alive(98);
     assert!(world.orders("node2").is_empty());
     world.pass_alive(1);
@@ -32,7 +36,9 @@ fn a_new_leader_keeps_a_slot_for_whoever_has_not_attached() {
 #[test]
 fn what_runs_is_adopted_once_and_counted_once() {
     let mut world = after_failover();
-    world.attach_with("node1", vec![of("node1", Phase::Pulling)]).expect("let in");
+    world
+        .attach_with("node1", vec![of("node1", Phase::Pulling)])
+        .expect("let in");
     world.attach("node2");
     assert_eq!(world.pulling(), ["node1"]);
     assert_eq!(world.told("node1").sets, 1);
@@ -47,10 +53,16 @@ fn what_runs_is_adopted_once_and_counted_once() {
 #[test]
 fn a_result_brought_along_is_saved_and_then_acknowledged() {
     let mut world = after_failover();
-    world.attach_with("node1", vec![of("node1", Phase::Succeeded)]).expect("let in");
+    world
+        .attach_with("node1", vec![of("node1", Phase::Succeeded)])
+        .expect("let in");
     world.attach("node2");
     assert!(world.told("node1").saved.is_empty(), "not before it is stored");
-    assert_eq!(world.orders("node1").len(), 1, "in the set, so that the agent keeps it");
+    assert_eq!(
+        world.orders("node1").len(),
+        1,
+        "in the set, so that the agent keeps it"
+    );
     world.pass_alive(30);
     world.finish_writes();
     assert_eq!(world.told("node1").saved.len(), 1);
@@ -64,7 +76,9 @@ fn a_result_that_is_stored_or_of_a_job_that_is_over_is_acknowledged_at_once() {
     world.report("node1", Phase::Succeeded);
     world.finish_writes();
     world.fail_over();
-    world.attach_with("node1", vec![of("node1", Phase::Succeeded)]).expect("let in");
+    world
+        .attach_with("node1", vec![of("node1", Phase::Succeeded)])
+        .expect("let in");
     assert_eq!(world.told("node1").saved.len(), 1);
     assert!(world.orders("node1").is_empty());
     assert!(world.writes.is_empty());
@@ -91,7 +105,9 @@ fn a_suspended_task_has_no_slot_with_a_new_leader_but_may_get_one() {
     world.pass(200);
     world.attach("node2");
     assert_eq!(world.pulling(), ["node2"]);
-    world.attach_with("node1", vec![of("node1", Phase::Suspended)]).expect("let in");
+    world
+        .attach_with("node1", vec![of("node1", Phase::Suspended)])
+        .expect("let in");
     assert_eq!(world.pulling(), ["node2"]);
     world.report("node2", Phase::Succeeded);
     assert_eq!(world.orders("node1").len(), 1);
@@ -101,8 +117,14 @@ fn a_suspended_task_has_no_slot_with_a_new_leader_but_may_get_one() {
 fn a_suspended_task_whose_turn_it_is_stays_in_the_set_so_that_its_bytes_are_of_use() {
     let mut world = after_failover();
     world.pass(200);
-    world.attach_with("node1", vec![of("node1", Phase::Suspended)]).expect("let in");
-    assert_eq!(world.told("node1").generation, 1, "in the very set that follows the Hello");
+    world
+        .attach_with("node1", vec![of("node1", Phase::Suspended)])
+        .expect("let in");
+    assert_eq!(
+        world.told("node1").generation,
+        1,
+        "in the very set that follows the Hello"
+    );
     assert_eq!(world.orders("node1").len(), 1);
 }
 
@@ -113,10 +135,16 @@ fn a_slot_that_this_leader_still_holds_survives_a_lost_stream() {
     world.attach("node2");
     world.detach("node1");
     world.pass(60);
-    world.attach_with("node1", vec![of("node1", Phase::Suspended)]).expect("let in");
+    world
+        .attach_with("node1", vec![of("node1", Phase::Suspended)])
+        .expect("let in");
     assert_eq!(world.pulling(), ["node1"]);
     world.pass_alive(120);
-    assert_eq!(world.pulling(), ["node1"], "the lease of the old stream means nothing now");
+    assert_eq!(
+        world.pulling(),
+        ["node1"],
+        "the lease of the old stream means nothing now"
+    );
 }
 
 #[test]
@@ -126,8 +154,14 @@ fn a_pull_whose_slot_was_given_up_is_not_adopted() {
     world.attach("node2");
     world.detach("node1");
     world.pass_alive(99);
-    assert_eq!(world.pulling(), ["node1", "node2"], "node1's stream is gone, its agent has stopped by itself");
-    world.attach_with("node1", vec![of("node1", Phase::Pulling)]).expect("let in");
+    assert_eq!(
+        world.pulling(),
+        ["node1", "node2"],
+        "node1's stream is gone, its agent has stopped by itself"
+    );
+    world
+        .attach_with("node1", vec![of("node1", Phase::Pulling)])
+        .expect("let in");
     assert_eq!(world.pulling(), ["node2"]);
 }
 

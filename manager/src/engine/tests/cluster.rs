@@ -40,7 +40,9 @@ pub(crate) struct FakeCluster {
 impl FakeCluster {
     /// With Ready nodes node1, node2, ...
     pub(crate) fn new(nodes: usize) -> Self {
-        let nodes = (1..=nodes).map(|i| node_object(&format!("node{i}"))).map(|node| (node.name.clone(), node));
+        let nodes = (1..=nodes)
+            .map(|i| node_object(&format!("node{i}")))
+            .map(|node| (node.name.clone(), node));
         let state = State {
             jobs: BTreeMap::new(),
             nodes: nodes.collect(),
@@ -131,7 +133,8 @@ fn listed<T: Clone + Send + 'static, K: Clone + Send + 'static>(
     objects: Vec<T>,
     changes: &broadcast::Sender<Listing<T, K>>,
 ) -> BoxStream<'static, Listing<T, K>> {
-    let changes = BroadcastStream::new(changes.subscribe()).filter_map(|change| std::future::ready(change.ok()));
+    let changes =
+        BroadcastStream::new(changes.subscribe()).filter_map(|change| std::future::ready(change.ok()));
     let list = std::iter::once(Listing::Begin)
         .chain(objects.into_iter().map(Listing::Listed))
         .chain([Listing::Complete])
@@ -160,8 +163,17 @@ impl Jobs for FakeCluster {
 }
 
 impl Secrets for FakeCluster {
-    fn secret(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>> {
-        std::future::ready(Ok(self.lock().secrets.get(&ObjectKey::new(namespace, name)).cloned())).boxed()
+    fn secret(
+        &self,
+        namespace: String,
+        name: String,
+    ) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>> {
+        std::future::ready(Ok(self
+            .lock()
+            .secrets
+            .get(&ObjectKey::new(namespace, name))
+            .cloned()))
+        .boxed()
     }
 }
 

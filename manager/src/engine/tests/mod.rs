@@ -5,4 +5,5 @@ pub(crate) mod cluster;
 mod handout;
 mod saving;
 mod secrets;
+mod sim;
 mod world;

@@ -7,7 +7,10 @@ use crate::engine::objects::Listing;
 use crate::engine::ports::ApiFailure;
 
 fn unsure() -> ApiFailure {
-    ApiFailure::Unsure { detail: "500".into(), retry_after: None }
+    ApiFailure::Unsure {
+        detail: "500".into(),
+        retry_after: None,
+    }
 }
 
 /// One node by one, all of its results reported, the completing write under way.
@@ -35,7 +38,10 @@ fn two_results_one_write() {
     assert_eq!(world.writes.len(), 1, "one at a time");
     world.finish_write();
     assert_eq!(world.status().succeeded, 2);
-    assert!(world.told("node3").saved.is_empty(), "the third came after the write had begun");
+    assert!(
+        world.told("node3").saved.is_empty(),
+        "the third came after the write had begun"
+    );
     world.pass_alive(30);
     world.finish_writes();
     assert_eq!(world.status().succeeded, 3);
@@ -129,15 +135,24 @@ fn a_job_made_again_under_its_name_is_another_job() {
 
 #[test]
 fn the_time_to_live_deletes_once() {
-    let mut world = World::new(1, &json!({"completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 10}}));
+    let mut world = World::new(
+        1,
+        &json!({"completionPolicy": {"type": "Always", "ttlSecondsAfterFinished": 10}}),
+    );
     world.attach("node1");
     world.report("node1", Phase::Succeeded);
     world.finish_writes();
     world.pass_alive(9);
     assert!(world.writes.is_empty());
     world.pass_alive(1);
-    assert_eq!(world.writes.pop_front().map(|(_, write)| write), Some(JobWrite::Delete));
-    world.event(Event::Written { job: "uid-a".into(), result: Ok(None) });
+    assert_eq!(
+        world.writes.pop_front().map(|(_, write)| write),
+        Some(JobWrite::Delete)
+    );
+    world.event(Event::Written {
+        job: "uid-a".into(),
+        result: Ok(None),
+    });
     world.pass_alive(5);
     assert!(world.writes.is_empty(), "the watch has yet to tell");
     world.delete("a");
@@ -162,8 +177,18 @@ fn the_finalizer_of_openkruise_is_taken_off() {
 fn patches_hold_only_what_changed() {
     let mut world = about_to_complete();
     let (_, write) = world.writes.front().expect("a write");
-    let JobWrite::Status { patch, .. } = write else { panic!("a status") };
-    let keys: Vec<_> = patch.as_object().expect("an object").keys().map(String::as_str).collect();
-    assert!(!keys.contains(&"startTime") && keys.contains(&"completionTime"), "{keys:?}");
+    let JobWrite::Status { patch, .. } = write else {
+        panic!("a status")
+    };
+    let keys: Vec<_> = patch
+        .as_object()
+        .expect("an object")
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert!(
+        !keys.contains(&"startTime") && keys.contains(&"completionTime"),
+        "{keys:?}"
+    );
     world.finish_writes();
 }

@@ -6,7 +6,11 @@ use super::world::*;
 use crate::engine::event::SecretAnswer;
 
 fn login() -> SecretAnswer {
-    SecretAnswer::Ready(vec![Credential { username: "u".into(), password: "p".into(), ..Credential::default() }])
+    SecretAnswer::Ready(vec![Credential {
+        username: "u".into(),
+        password: "p".into(),
+        ..Credential::default()
+    }])
 }
 
 fn missing() -> SecretAnswer {
@@ -41,10 +45,17 @@ fn a_missing_secret_is_shown_asked_for_again_and_never_pulled_without() {
     world.attach("node2");
     world.answer_secrets(missing);
     assert!(world.pulling().is_empty());
-    assert_eq!(world.summary().waiting_on[0], "pull secret ns/pull does not exist");
+    assert_eq!(
+        world.summary().waiting_on[0],
+        "pull secret ns/pull does not exist"
+    );
     assert_eq!(world.summary().active, 0);
     world.finish_writes();
-    let condition = world.status().conditions.iter().find(|condition| condition.type_ == "SecretMissing");
+    let condition = world
+        .status()
+        .conditions
+        .iter()
+        .find(|condition| condition.type_ == "SecretMissing");
     assert_eq!(condition.map(|condition| condition.status.as_str()), Some("True"));
     assert_eq!(world.status().active, 0);
     let mut asked = 0;
@@ -69,7 +80,7 @@ fn a_set_waits_for_its_secrets_and_a_secret_that_cannot_be_read_cancels_nothing(
     world.answer_secrets(login);
     let held = status(&world.orders("node1")[0], Phase::Pulling);
     world.detach("node1");
-    world.attach_with("node1", vec![held.clone()]).expect("let in");
+    world.attach_with("node1", vec![held]).expect("let in");
     assert_eq!(world.told("node1").sets, 0);
     world.answer_secrets(|| SecretAnswer::Unavailable("the API server is away".into()));
     assert_eq!(world.told("node1").sets, 0);
@@ -77,7 +88,10 @@ fn a_set_waits_for_its_secrets_and_a_secret_that_cannot_be_read_cancels_nothing(
     world.pass_alive(5);
     world.answer_secrets(login);
     assert_eq!(world.told("node1").sets, 1);
-    assert_eq!(credentials(world.told("node1").orders.values().next().expect("an order")), 1);
+    assert_eq!(
+        credentials(world.told("node1").orders.values().next().expect("an order")),
+        1
+    );
 }
 
 #[test]

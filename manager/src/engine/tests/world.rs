@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use crate::engine::config::EngineConfig;
 use crate::engine::event::{
-    Attach, AttachRefused, CloseReason, Effect, Event, JobWrite, Now, SecretAnswer, SecretRequest, SessionId, ToAgent,
+    Attach, AttachRefused, CloseReason, Effect, Event, JobWrite, Now, SecretAnswer, SecretRequest, SessionId,
+    ToAgent,
 };
 use crate::engine::objects::{JobObject, Listing, NodeObject, Ready};
 use crate::engine::ports::ApiFailure;
@@ -52,11 +53,17 @@ pub(super) struct World {
 }
 
 pub(super) fn start() -> Now {
-    Now { mono: Duration::from_secs(1_000), wall: Timestamp::from_second(2_000_000_000).expect("a time") }
+    Now {
+        mono: Duration::from_secs(1_000),
+        wall: Timestamp::from_second(2_000_000_000).expect("a time"),
+    }
 }
 
 pub(super) fn config() -> EngineConfig {
-    EngineConfig { creation_delay: Duration::ZERO, ..EngineConfig::default() }
+    EngineConfig {
+        creation_delay: Duration::ZERO,
+        ..EngineConfig::default()
+    }
 }
 
 pub(super) fn node_object(name: &str) -> NodeObject {
@@ -67,13 +74,19 @@ pub(super) fn node_object(name: &str) -> NodeObject {
         labels: BTreeMap::new(),
         created: since,
         deleting: false,
-        ready: Some(Ready { is_true: true, since: since + SignedDuration::from_secs(60) }),
+        ready: Some(Ready {
+            is_true: true,
+            since: since + SignedDuration::from_secs(60),
+        }),
     }
 }
 
 pub(super) fn job_object(name: &str, spec: &Value) -> JobObject {
     let mut spec = spec.clone();
-    spec.as_object_mut().expect("an object").entry("image").or_insert(json!("nginx:1"));
+    spec.as_object_mut()
+        .expect("an object")
+        .entry("image")
+        .or_insert(json!("nginx:1"));
     JobObject {
         uid: format!("uid-{name}").as_str().into(),
         key: ObjectKey::new("ns", name),
@@ -166,7 +179,9 @@ impl World {
                 }
                 Effect::Fetch { job, .. } => self.fetches.push_back(job),
                 Effect::ReadSecrets(requests) => self.secret_reads.push_back(requests),
-                Effect::WatchPods { job, watch, selector, .. } => self.pod_watches.push((job, watch, selector)),
+                Effect::WatchPods {
+                    job, watch, selector, ..
+                } => self.pod_watches.push((job, watch, selector)),
                 Effect::UnwatchPods { job } => self.pod_watches.retain(|(owner, ..)| *owner != job),
                 Effect::Publish(_) => {}
             }
@@ -180,14 +195,21 @@ impl World {
                 assert_eq!(set.generation, told.generation + 1);
                 told.generation = set.generation;
                 told.sets += 1;
-                told.orders = set.orders.into_iter().map(|order| (order.task_id.clone(), order)).collect();
+                told.orders = set
+                    .orders
+                    .into_iter()
+                    .map(|order| (order.task_id.clone(), order))
+                    .collect();
                 self.order_of_effects.push("set");
             }
             ToAgent::Delta(delta) => {
                 assert_eq!(delta.generation, told.generation + 1);
                 told.generation = delta.generation;
                 for cancel in delta.cancel {
-                    assert!(told.orders.remove(&cancel.task_id).is_some(), "cancel of an unknown task");
+                    assert!(
+                        told.orders.remove(&cancel.task_id).is_some(),
+                        "cancel of an unknown task"
+                    );
                     told.cancels.push(cancel);
                 }
                 for order in delta.add {
@@ -217,11 +239,20 @@ impl World {
         Ok(())
     }
 
-    pub(super) fn try_attach(&mut self, node: &str, uid: &str, tasks: Vec<TaskStatus>) -> Result<(), AttachRefused> {
+    pub(super) fn try_attach(
+        &mut self,
+        node: &str,
+        uid: &str,
+        tasks: Vec<TaskStatus>,
+    ) -> Result<(), AttachRefused> {
         let session = SessionId(self.next_session);
         self.next_session += 1;
         let vitals = Arc::new(Vitals::new(self.now.mono, None, None));
-        let hello = Hello { node_name: node.into(), tasks, ..Hello::default() };
+        let hello = Hello {
+            node_name: node.into(),
+            tasks,
+            ..Hello::default()
+        };
         let attach = Attach {
             session,
             node: node.into(),
@@ -273,7 +304,12 @@ impl World {
         let session = self.session(node);
         let generation = self.told[&session].generation;
         let epoch = self.state.epoch().0;
-        let ack = Ack { epoch, generation, refusal: refusal.into(), message: String::new() };
+        let ack = Ack {
+            epoch,
+            generation,
+            refusal: refusal.into(),
+            message: String::new(),
+        };
         self.event(Event::Ack { session, ack });
     }
 
@@ -284,12 +320,19 @@ impl World {
 
     pub(super) fn report_task(&mut self, node: &str, status: TaskStatus) {
         let session = self.session(node);
-        self.event(Event::Report { session, status: Box::new(status) });
+        self.event(Event::Report {
+            session,
+            status: Box::new(status),
+        });
     }
 
     pub(super) fn fail(&mut self, node: &str, reason: Reason) {
         let id = self.orders(node).first().expect("has an order").clone();
-        let status = TaskStatus { reason: reason.into(), message: "why".into(), ..status(&id, Phase::Failed) };
+        let status = TaskStatus {
+            reason: reason.into(),
+            message: "why".into(),
+            ..status(&id, Phase::Failed)
+        };
         self.report_task(node, status);
     }
 
@@ -331,10 +374,21 @@ impl World {
     }
 
     /// What the API server makes of a write.
-    pub(super) fn apply_write(&mut self, uid: &JobUid, write: &JobWrite) -> Result<Option<JobObject>, ApiFailure> {
-        let Some(job) = self.jobs.get_mut(uid) else { return Err(ApiFailure::Gone) };
+    pub(super) fn apply_write(
+        &mut self,
+        uid: &JobUid,
+        write: &JobWrite,
+    ) -> Result<Option<JobObject>, ApiFailure> {
+        let Some(job) = self.jobs.get_mut(uid) else {
+            return Err(ApiFailure::Gone);
+        };
         match write {
-            JobWrite::Status { version, patch, event, .. } => {
+            JobWrite::Status {
+                version,
+                patch,
+                event,
+                ..
+            } => {
                 if *version != job.version {
                     return Err(ApiFailure::Conflict);
                 }
@@ -361,13 +415,19 @@ impl World {
 
     pub(super) fn fail_write(&mut self, failure: ApiFailure) {
         let (uid, _) = self.writes.pop_front().expect("a write");
-        self.event(Event::Written { job: uid, result: Err(failure) });
+        self.event(Event::Written {
+            job: uid,
+            result: Err(failure),
+        });
     }
 
     pub(super) fn finish_fetch(&mut self) {
         let uid = self.fetches.pop_front().expect("a read");
         let object = self.jobs.get(&uid).cloned();
-        self.event(Event::Fetched { job: uid, result: Ok(object) });
+        self.event(Event::Fetched {
+            job: uid,
+            result: Ok(object),
+        });
     }
 
     /// Somebody edits a job; the watch tells.
@@ -378,7 +438,10 @@ impl World {
 
     pub(super) fn edit_unseen(&mut self, name: &str, change: impl FnOnce(&mut JobObject)) {
         self.version += 1;
-        let job = self.jobs.get_mut(&JobUid::new(format!("uid-{name}"))).expect("a job");
+        let job = self
+            .jobs
+            .get_mut(&JobUid::new(format!("uid-{name}")))
+            .expect("a job");
         job.version = self.version.to_string();
         job.generation += 1;
         change(job);
@@ -398,17 +461,27 @@ impl World {
 
     pub(super) fn answer_secrets(&mut self, answer: impl Fn() -> SecretAnswer) {
         let requests = self.secret_reads.pop_front().expect("a read of secrets");
-        let answers = requests.into_iter().map(|request| (request.job, answer())).collect();
+        let answers = requests
+            .into_iter()
+            .map(|request| (request.job, answer()))
+            .collect();
         self.event(Event::Secrets(answers));
     }
 
     pub(super) fn summary(&self) -> kruise_proto::inspect::JobSummary {
-        self.state.summaries(&Default::default()).into_iter().next().expect("a job")
+        self.state
+            .summaries(&Default::default())
+            .into_iter()
+            .next()
+            .expect("a job")
     }
 
     pub(super) fn slots(&self) -> usize {
         let tasks = self.state.matching_tasks(&Default::default());
-        tasks.iter().filter(|task| !is_final(task.status.as_ref().expect("set"))).count()
+        tasks
+            .iter()
+            .filter(|task| !is_final(task.status.as_ref().expect("set")))
+            .count()
     }
 }
 
@@ -417,13 +490,23 @@ pub(super) fn is_final(status: &TaskStatus) -> bool {
 }
 
 pub(super) fn status(id: &str, phase: Phase) -> TaskStatus {
-    TaskStatus { task_id: id.to_owned(), phase: phase.into(), image: "docker.io/library/nginx:1".into(), ..TaskStatus::default() }
+    TaskStatus {
+        task_id: id.to_owned(),
+        phase: phase.into(),
+        image: "docker.io/library/nginx:1".into(),
+        ..TaskStatus::default()
+    }
 }
 
 /// Id of the task of job "a" in a round.
 pub(super) fn task_id(node: &str, image: &str, round: u32) -> TaskId {
     let image = kruise_api::reference::ImageRef::parse(image).expect("valid");
-    kruise_planner::task::pull_task_id(&"uid-a".into(), &format!("uid-{node}").as_str().into(), &image, round)
+    kruise_planner::task::pull_task_id(
+        &"uid-a".into(),
+        &format!("uid-{node}").as_str().into(),
+        &image,
+        round,
+    )
 }
 
 pub(super) fn credentials(order: &Order) -> usize {
