@@ -39,6 +39,13 @@ pub(crate) enum Command {
         #[command(flatten)]
         which: Which,
     },
+    /// Stop, kill, pause or start one component, such as kubelet-node1; `status` lists them.
+    Component {
+        #[command(flatten)]
+        which: Which,
+        component: String,
+        action: Action,
+    },
     /// Run a program on a node: in its network, with its file system.
     Exec {
         #[command(flatten)]
@@ -48,6 +55,20 @@ pub(crate) enum Command {
         #[arg(last = true, required = true)]
         argv: Vec<String>,
     },
+}
+
+/// What to do with a component.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(crate) enum Action {
+    Start,
+    /// Ask it to end, and kill it if it does not.
+    Stop,
+    Restart,
+    /// Kill it without warning.
+    Kill,
+    /// Freeze it where it stands.
+    Pause,
+    Resume,
 }
 
 #[derive(Debug, clap::Args)]
@@ -71,6 +92,11 @@ pub(crate) fn run(command: Command) -> Result<()> {
         Command::Down { which } => down(&which.name),
         Command::Env { which } => env(&which.name),
         Command::Status { which } => wait(status(&which.name)),
+        Command::Component {
+            which,
+            component,
+            action,
+        } => act(&which.name, &component, action),
         Command::Exec { which, node, argv } => exec(&which.name, &node, &argv),
     }
 }
@@ -161,6 +187,18 @@ fn say(text: &str) -> Result<()> {
     match std::io::stdout().write_all(text.as_bytes()) {
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot print"),
+    }
+}
+
+fn act(name: &str, component: &str, action: Action) -> Result<()> {
+    let mut component = Cluster::attach(name)?.component(component)?;
+    match action {
+        Action::Start => component.start(),
+        Action::Stop => component.stop(),
+        Action::Restart => component.restart(),
+        Action::Kill => component.kill9(),
+        Action::Pause => component.pause(),
+        Action::Resume => component.resume(),
     }
 }
 

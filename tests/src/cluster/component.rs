@@ -53,12 +53,13 @@ impl Component {
 
     pub(crate) fn open(dir: &Path, name: &str) -> Result<Self> {
         let file = file_of(dir, name);
-        let text = fs::read(&file).with_context(|| {
-            format!(
+        if !file.exists() {
+            bail!(
                 "no component {name:?}; there are: {}",
                 names(dir).unwrap_or_default().join(", ")
-            )
-        })?;
+            );
+        }
+        let text = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
         let record =
             serde_json::from_slice(&text).with_context(|| format!("cannot read {}", file.display()))?;
         Ok(Self { file, record })
