@@ -8,7 +8,8 @@ use crate::cluster::Cluster;
 use crate::cmd;
 
 impl Cluster {
-    /// Cuts a node off from everything else: nothing arrives, nobody is told.
+    /// Cuts a node off from everything else. No connection is closed by it: the others hear nothing, and the
+    /// node itself gets "no route to host" once its neighbour has not answered for some seconds.
     pub fn cut(&self, node: &str) -> Result<()> {
         self.ip_link(node, "down")
     }
