@@ -95,3 +95,79 @@ async fn metrics(State(sources): State<Arc<Sources>>) -> impl IntoResponse {
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::body::{self, Body};
+    use axum::http::Request;
+    use kruise_planner::node::stall::Rules;
+    use tower::ServiceExt as _;
+
+    use super::*;
+    use crate::journal::{Journal, State as Remembered};
+    use crate::puller::{Deps, Settings};
+    use crate::runtime::Tried;
+    use crate::runtime::fake::Fake;
+
+    async fn get(router: &Router, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).body(Body::empty()).expect("a request");
+        let answer = router.clone().oneshot(request).await.expect("an answer");
+        let (parts, content) = answer.into_parts();
+        let page = body::to_bytes(content, 1 << 20).await.expect("a page");
+        (parts.status, String::from_utf8(page.to_vec()).expect("text"))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pages_tell_the_truth() {
+        let clock = Clock::tokio();
+        let tried = vec![Tried {
+            socket: "/run/x.sock".into(),
+            error: "not there".into(),
+        }];
+        let link = watch::Sender::new(Link::Down { tried });
+        let metrics = Arc::new(Metrics::default());
+        let rules = Rules {
+            min_rate: 1,
+            timeout: Duration::from_secs(1),
+        };
+        let deps = Deps {
+            clock: clock.clone(),
+            link: link.subscribe(),
+            journal: Journal::none(),
+            state: Remembered::default(),
+            metrics: Arc::clone(&metrics),
+        };
+        let puller = Puller::spawn(Settings { slots: None, rules }, deps);
+        let router = router(Sources {
+            clock: clock.clone(),
+            puller: puller.clone(),
+            link: link.subscribe(),
+            view: watch::Sender::new(View::default()).subscribe(),
+            metrics,
+            started: clock.now_mono(),
+        });
+        assert_eq!(
+            get(&router, "/healthz").await,
+            (StatusCode::OK, "ok\n".to_owned())
+        );
+        let (status, page) = get(&router, "/readyz").await;
+        assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
+        assert!(page.contains("/run/x.sock: not there"), "{page}");
+        link.send_replace(Fake::new(clock).link());
+        assert_eq!(get(&router, "/readyz").await.0, StatusCode::OK, "attached or not");
+        tokio::time::sleep(Duration::from_secs(7)).await;
+        let (_, page) = get(&router, "/metrics").await;
+        assert!(page.contains("kruise_agent_last_contact_seconds 7.0"), "{page}");
+        puller.stop().await;
+        assert_eq!(get(&router, "/livez").await.0, StatusCode::SERVICE_UNAVAILABLE);
+        assert_eq!(get(&router, "/elsewhere").await.0, StatusCode::NOT_FOUND);
+    }
+
+    #[tokio::test]
+    async fn go_style_addresses() {
+        for address in [":0", "127.0.0.1:0"] {
+            assert!(listen(address).await.is_ok(), "{address}");
+        }
+        assert!(listen("nowhere").await.is_err());
+    }
+}

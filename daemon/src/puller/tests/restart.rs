@@ -1,9 +1,25 @@
 //! What survives the agent.
 
+use std::path::PathBuf;
+
 use super::*;
 
 fn journal_text(directory: &Path) -> String {
     std::fs::read_to_string(directory.join("state.json")).expect("readable")
+}
+
+/// State directory of a life, with the file as the life before it left it at this moment. That one may still be writing to its own.
+fn life(directory: &Path, number: u32) -> PathBuf {
+    let path = |number: u32| directory.join(number.to_string());
+    std::fs::create_dir(path(number)).expect("made");
+    if number > 1 {
+        std::fs::copy(
+            path(number - 1).join("state.json"),
+            path(number).join("state.json"),
+        )
+        .expect("copied");
+    }
+    path(number)
 }
 
 #[tokio::test(start_paused = true)]
@@ -12,11 +28,11 @@ async fn a_result_is_kept_until_it_is_acknowledged() {
     let fake = Fake::new(Clock::tokio());
     fake.image(APP, image(1));
     let before = {
-        let bench = Bench::with_journal(&fake, directory.path());
+        let bench = Bench::with_journal(&fake, &life(directory.path(), 1));
         bench.order(&[order("t", APP)]).await;
         bench.end("t").await
     };
-    let bench = Bench::with_journal(&fake, directory.path());
+    let bench = Bench::with_journal(&fake, &life(directory.path(), 2));
     assert_eq!(
         bench.status("t"),
         Some(before),
@@ -25,7 +41,7 @@ async fn a_result_is_kept_until_it_is_acknowledged() {
     bench.puller.acknowledge(vec!["t".into(), "other".into()]).await;
     bench.puller.ping().await;
     assert_eq!(bench.status("t"), None);
-    let bench = Bench::with_journal(&fake, directory.path());
+    let bench = Bench::with_journal(&fake, &life(directory.path(), 3));
     assert_eq!(bench.status("t"), None);
     assert_eq!(bench.began().len(), 1);
 }
@@ -60,15 +76,15 @@ async fn a_pull_that_was_killed_goes_on_under_its_lease_with_the_attempts_that_a
     );
     wanted.credentials = vec![user("a")];
     {
-        let bench = Bench::with_journal(&fake, directory.path());
+        let bench = Bench::with_journal(&fake, &life(directory.path(), 1));
         bench.order(std::slice::from_ref(&wanted)).await;
         bench.until("t", |status| done(status) > 5 * MIB).await;
     }
     tokio::time::sleep(Duration::from_secs(1)).await;
-    let text = journal_text(directory.path());
+    let text = journal_text(&directory.path().join("1"));
     assert!(text.contains(APP) && !text.contains("secret-of"), "{text}");
 
-    let bench = Bench::with_journal(&fake, directory.path());
+    let bench = Bench::with_journal(&fake, &life(directory.path(), 2));
     let held = bench.status("t").expect("remembered");
     assert_eq!(
         (phase(&held), held.attempts, reason(&held)),
@@ -108,11 +124,11 @@ async fn attempts_that_failed_before_a_restart_count() {
         },
     );
     {
-        let bench = Bench::with_journal(&fake, directory.path());
+        let bench = Bench::with_journal(&fake, &life(directory.path(), 1));
         bench.order(std::slice::from_ref(&wanted)).await;
         bench.until("t", |status| status.retry_in.is_some()).await;
     }
-    let bench = Bench::with_journal(&fake, directory.path());
+    let bench = Bench::with_journal(&fake, &life(directory.path(), 2));
     bench.order(&[wanted]).await;
     let end = bench.end("t").await;
     assert_eq!(
@@ -127,12 +143,12 @@ async fn an_image_that_came_while_the_agent_was_away_is_a_success() {
     let fake = Fake::new(Clock::tokio());
     fake.image(APP, image(10));
     {
-        let bench = Bench::with_journal(&fake, directory.path());
+        let bench = Bench::with_journal(&fake, &life(directory.path(), 1));
         bench.order(&[order("t", APP)]).await;
         bench.until("t", |status| done(status) > MIB).await;
     }
     fake.present(APP);
-    let bench = Bench::with_journal(&fake, directory.path());
+    let bench = Bench::with_journal(&fake, &life(directory.path(), 2));
     bench.order(&[order("t", APP)]).await;
     let end = bench.end("t").await;
     assert_eq!(
@@ -146,7 +162,7 @@ async fn stopping_keeps_bytes_and_epoch() {
     let directory = tempfile::tempdir().expect("a directory");
     let fake = Fake::new(Clock::tokio());
     fake.image(APP, image(10));
-    let bench = Bench::with_journal(&fake, directory.path());
+    let bench = Bench::with_journal(&fake, &life(directory.path(), 1));
     bench.puller.remember(Epoch(9)).await;
     bench.puller.remember(Epoch(7)).await;
     bench.order(&[order("t", APP)]).await;
@@ -155,7 +171,7 @@ async fn stopping_keeps_bytes_and_epoch() {
     assert!(!bench.puller.ping().await);
     assert!(fake.events().contains(&Event::Dropped(APP.into())));
     assert_eq!(fake.held().len(), 1);
-    let (_, state) = Journal::open(directory.path());
+    let (_, state) = Journal::open(&directory.path().join("1"));
     assert_eq!(state.highest_epoch, Epoch(9));
     assert_eq!(state.tasks.len(), 1);
     assert!(state.tasks[0].pull_time > Duration::from_secs(1));

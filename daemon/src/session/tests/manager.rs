@@ -174,12 +174,8 @@ impl Manager {
 }
 
 pub(super) fn not_leader(leader: Option<&str>) -> Status {
-    let metadata = leader.map(|leader| ("leader_address".to_owned(), leader.to_owned()));
-    let details = ErrorDetails::with_error_info(
-        "NOT_LEADER",
-        "kruise.io",
-        metadata.into_iter().collect::<std::collections::HashMap<_, _>>(),
-    );
+    let metadata = [("leader_address".to_owned(), leader.unwrap_or_default().to_owned())];
+    let details = ErrorDetails::with_error_info("NOT_LEADER", "kruise.io", metadata);
     Status::with_error_details(tonic::Code::Unavailable, "not the leader", details)
 }
 
