@@ -43,13 +43,30 @@ fn rust_files() -> Vec<(PathBuf, String)> {
 /// What a crate reaches by ordinary dependencies, with its own features and nobody else's.
 fn reached_by(name: &str) -> BTreeSet<String> {
     let output = Command::new("cargo")
-        .args(["tree", "--package", name, "--edges", "normal", "--prefix", "none", "--format", "{p}"])
+        .args([
+            "tree",
+            "--package",
+            name,
+            "--edges",
+            "normal",
+            "--prefix",
+            "none",
+            "--format",
+            "{p}",
+        ])
         .current_dir(root())
         .output()
         .expect("cargo runs");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     let text = String::from_utf8(output.stdout).expect("names are text");
-    text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+    text.lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
 }
 
 #[test]

@@ -121,7 +121,7 @@ async fn strangers_are_refused_and_logged() -> Result<()> {
             Some(&other_audience),
             "node1",
             Code::Unauthenticated,
-            "TOKEN_INVALID",
+            "WRONG_AUDIENCE",
         ),
         (
             "other account",
