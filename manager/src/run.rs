@@ -249,6 +249,7 @@ async fn certificate(serving: &Serving) {
 fn engine(config: &Config, parts: &Parts) -> EngineHandle {
     Engine::spawn(engine::Deps {
         api: parts.api.clone(),
+        namespace: config.pod.namespace.clone(),
         leadership: parts.leadership.clone(),
         clock: parts.clock.clone(),
         metrics: parts.metrics.clone(),

@@ -34,6 +34,8 @@ const TOLD: usize = 1024;
 const BATCH: usize = 512;
 /// Changes that a watcher of tasks may lag behind: a second of a thousand nodes at work.
 pub(super) const CHANGES: usize = 1024;
+/// Between two tries to list the agents' pods.
+const ASK_AGAIN: Duration = Duration::from_secs(2);
 /// Shortest sleep, so that a clock that shows a little less than asked for makes no busy loop.
 const SHORTEST_NAP: Duration = Duration::from_millis(2);
 
@@ -127,7 +129,24 @@ impl<'a> Leading<'a> {
         let (jobs, nodes) = (leading.actor.cluster.jobs(), leading.actor.cluster.nodes());
         leading.forward(jobs.map(Event::Jobs));
         leading.forward(nodes.map(Event::Nodes));
+        if has_predecessor {
+            leading.ask_for_agents();
+        }
         leading
+    }
+
+    /// Which nodes may hold a task of an earlier leader. Until that is known, all may.
+    fn ask_for_agents(&mut self) {
+        let (cluster, tell) = (Arc::clone(&self.actor.cluster), self.tell.clone());
+        self.tasks.spawn(async move {
+            loop {
+                match cluster.agent_nodes().await {
+                    Ok(nodes) => return drop(tell.send(Event::AgentNodes(nodes)).await),
+                    Err(error) => tracing::warn!(%error, "the agents' pods cannot be listed"),
+                }
+                tokio::time::sleep(ASK_AGAIN).await;
+            }
+        });
     }
 
     /// Passes a stream on to the engine, which holds it up when it does not keep up.
@@ -322,6 +341,7 @@ impl<'a> Leading<'a> {
                 return;
             }
             if let Some(reason) = reason {
+                tracing::info!(job = %key, reason, "status written");
                 metrics.wrote(reason);
             }
             if let Some(event) = event

@@ -1,6 +1,6 @@
 //! What the engine's state is told, and what it wants done.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,6 +76,8 @@ pub(crate) enum Event {
         watch: u64,
         nodes: Vec<NodeName>,
     },
+    /// Nodes on which an agent's pod runs, as of the beginning of this leadership.
+    AgentNodes(BTreeSet<NodeName>),
     Detached {
         session: SessionId,
     },

@@ -36,6 +36,8 @@ pub use handle::{EngineGone, EngineHandle};
 pub struct Deps {
     /// The API server.
     pub api: crate::kubeapi::Api,
+    /// Namespace of the agents' pods.
+    pub namespace: String,
     /// Who leads.
     pub leadership: Leadership,
     /// This process' monotonic clock.
@@ -56,6 +58,7 @@ impl Engine {
     pub fn spawn(deps: Deps) -> EngineHandle {
         let Deps {
             api,
+            namespace,
             leadership,
             clock,
             metrics,
@@ -64,7 +67,7 @@ impl Engine {
         let own = metrics::EngineMetrics::default();
         metrics.register(|registry| own.register(registry));
         spawn_over(
-            Arc::new(cluster::KubeCluster::new(api)),
+            Arc::new(cluster::KubeCluster::new(api, namespace)),
             &leadership,
             clock,
             own,

@@ -1,5 +1,6 @@
 //! What the engine needs of the world, as small traits, so that tests stand in for a cluster.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::BoxFuture;
@@ -67,6 +68,12 @@ pub(crate) trait Secrets: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>>;
 }
 
+/// Reads of pods.
+pub(crate) trait Agents: Send + Sync + 'static {
+    /// Nodes on which an agent's pod runs at this moment.
+    fn agent_nodes(&self) -> BoxFuture<'static, Result<BTreeSet<NodeName>, ApiFailure>>;
+}
+
 /// Watches. Each begins with a list that is as new as the moment of the call, heals itself, and never ends.
 pub(crate) trait Watches: Send + Sync + 'static {
     /// All jobs.
@@ -78,7 +85,7 @@ pub(crate) trait Watches: Send + Sync + 'static {
 }
 
 /// All of it, and the API server's time.
-pub(crate) trait Cluster: Jobs + Secrets + Watches {
+pub(crate) trait Cluster: Jobs + Secrets + Agents + Watches {
     /// Time of the API server.
     fn now(&self) -> Timestamp;
 }

@@ -85,11 +85,20 @@ impl PodLite {
         self.metadata.name.clone().unwrap_or_default()
     }
 
+    /// Node that it was bound to.
+    pub(super) fn bound_to(&self) -> Option<NodeName> {
+        self.spec
+            .node_name
+            .as_deref()
+            .filter(|name| !name.is_empty())
+            .map(NodeName::from)
+    }
+
     /// Node that it sits on, unless it has ended or is leaving.
     pub(super) fn node(&self) -> Option<NodeName> {
         let ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        let node = self.spec.node_name.as_deref().filter(|name| !name.is_empty())?;
-        (!ended && self.metadata.deletion_timestamp.is_none()).then(|| NodeName::from(node))
+        self.bound_to()
+            .filter(|_| !ended && self.metadata.deletion_timestamp.is_none())
     }
 }
 

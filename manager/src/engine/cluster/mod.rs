@@ -3,6 +3,8 @@
 mod lite;
 mod watches;
 
+use std::collections::BTreeSet;
+
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
@@ -13,20 +15,24 @@ use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey};
 use kruise_api::image_pull_job::ImagePullJob;
 use kruise_planner::job::JobEvent;
 use kruise_planner::task::fnv64;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
 use serde_json::json;
 
 use super::event::JobWrite;
 use super::objects::{JobObject, Listing};
-use super::ports::{ApiFailure, Cluster, Jobs, Secrets, Watches};
+use super::ports::{Agents, ApiFailure, Cluster, Jobs, Secrets, Watches};
 use crate::leader::NotLeader;
 
 /// Field manager of everything that we patch.
 const FIELD_MANAGER: &str = "kruise-manager";
 /// Component of our events, as OpenKruise names its controller.
 const EVENT_COMPONENT: &str = "imagepulljob-controller";
+/// Label of the agents' pods, as OpenKruise has it.
+const AGENT_PODS: &str = "control-plane=daemon";
+const RUNNING: &str = "status.phase=Running";
+const PAGE: u32 = 500;
 /// Longest part of a job's name in an event's name, which has a limit of 253 characters.
 const EVENT_NAME_PREFIX: usize = 230;
 
@@ -34,11 +40,13 @@ const EVENT_NAME_PREFIX: usize = 230;
 #[derive(Clone, Debug)]
 pub(crate) struct KubeCluster {
     api: crate::kubeapi::Api,
+    /// Namespace of the agents' pods.
+    namespace: String,
 }
 
 impl KubeCluster {
-    pub(crate) fn new(api: crate::kubeapi::Api) -> Self {
-        Self { api }
+    pub(crate) fn new(api: crate::kubeapi::Api, namespace: String) -> Self {
+        Self { api, namespace }
     }
 
     fn writable<K>(&self, namespace: &str) -> Result<Api<K>, ApiFailure>
@@ -132,6 +140,29 @@ impl Secrets for KubeCluster {
     ) -> BoxFuture<'static, Result<Option<Secret>, ApiFailure>> {
         let secrets: Api<Secret> = Api::namespaced(self.api.reader(), &namespace);
         async move { secrets.get_opt(&name).await.map_err(|error| failure(&error)) }.boxed()
+    }
+}
+
+impl Agents for KubeCluster {
+    fn agent_nodes(&self) -> BoxFuture<'static, Result<BTreeSet<NodeName>, ApiFailure>> {
+        let pods: Api<lite::PodLite> = Api::namespaced(self.api.reader(), &self.namespace);
+        async move {
+            let mut nodes = BTreeSet::new();
+            let mut params = ListParams::default()
+                .labels(AGENT_PODS)
+                .fields(RUNNING)
+                .limit(PAGE);
+            loop {
+                let page = pods.list(&params).await.map_err(|error| failure(&error))?;
+                // One that is leaving may still be at work.
+                nodes.extend(page.items.iter().filter_map(lite::PodLite::bound_to));
+                match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => params = params.continue_token(&token),
+                    None => return Ok(nodes),
+                }
+            }
+        }
+        .boxed()
     }
 }
 

@@ -196,11 +196,30 @@ impl EngineState {
         let agent = self.agents.get(node).filter(|agent| Some(&agent.node_uid) == uid);
         let view = match agent.map(|agent| agent.session.as_ref()) {
             Some(Some(session)) if !session.stale => AgentView::Attached,
-            None if self.has_predecessor && self.reserving && self.nodes.is_ready(node) => AgentView::MayHold,
+            None if self.may_hold(node) => AgentView::MayHold,
             _ => AgentView::Away,
         };
         if self.nodes.set_agent(node, view) {
             self.touch_active_jobs();
+        }
+    }
+
+    /// Whether a node that has not attached yet may hold a task of an earlier leader. An agent without a pod is no more, and with it the calls that
+    /// it made to the runtime.
+    fn may_hold(&self, node: &NodeName) -> bool {
+        let has_agent = self.may_hold.as_ref().is_none_or(|nodes| nodes.contains(node));
+        self.has_predecessor && self.reserving && has_agent && self.nodes.is_ready(node)
+    }
+
+    pub(super) fn agent_nodes(&mut self, nodes: BTreeSet<NodeName>) {
+        self.may_hold = Some(nodes);
+        self.refresh_all_agents();
+    }
+
+    pub(super) fn refresh_all_agents(&mut self) {
+        let names: Vec<NodeName> = self.nodes.names().cloned().collect();
+        for name in names {
+            self.refresh_agent(&name);
         }
     }
 

@@ -54,6 +54,8 @@ pub(crate) struct EngineState {
     has_predecessor: bool,
     /// Whether agents of an earlier leader may still hold slots.
     reserving: bool,
+    /// Nodes that may hold a task of an earlier leader: those with an agent's pod. All until that is known.
+    may_hold: Option<BTreeSet<NodeName>>,
     jobs: JobTable,
     nodes: NodeTable,
     tasks: TaskTable,
@@ -98,6 +100,7 @@ impl EngineState {
             started: now.mono,
             has_predecessor,
             reserving: true,
+            may_hold: None,
             jobs: JobTable::default(),
             tasks: TaskTable::default(),
             agents: BTreeMap::new(),
@@ -138,6 +141,7 @@ impl EngineState {
             Event::Jobs(listing) => self.job_listing(listing, now),
             Event::Nodes(listing) => self.node_listing(listing, now),
             Event::Pods { job, watch, nodes } => self.pods(&job, watch, nodes),
+            Event::AgentNodes(nodes) => self.agent_nodes(nodes),
             Event::Detached { session } => self.detach(session),
             Event::Stale { session, stale } => self.set_stale(session, stale),
             Event::Ack { session, ack } => self.ack(session, &ack, now),
@@ -183,18 +187,12 @@ impl EngineState {
     /// What happens by the passing of time alone.
     fn pass_time(&mut self, now: Now) {
         if self.nodes.grow_up(now.wall) {
-            let names: Vec<NodeName> = self.nodes.names().cloned().collect();
-            for name in names {
-                self.refresh_agent(&name);
-            }
+            self.refresh_all_agents();
             self.touch_active_jobs();
         }
         if self.reserving && self.reserve_end() <= now.mono {
             self.reserving = false;
-            let names: Vec<NodeName> = self.nodes.names().cloned().collect();
-            for name in names {
-                self.refresh_agent(&name);
-            }
+            self.refresh_all_agents();
         }
         while let Some((key, _)) = self.lost.iter().find(|(_, until)| **until <= now.mono) {
             let (node, uid) = key.clone();

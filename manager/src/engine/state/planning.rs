@@ -182,6 +182,7 @@ impl EngineState {
             return;
         }
         let order = PullOrder::new(&entry.object.spec, &entry.object.key, image);
+        let job = entry.object.key.to_string();
         for node in &plan.assign {
             let Some(node_uid) = self.nodes.uid(node).cloned() else {
                 continue;
@@ -203,6 +204,7 @@ impl EngineState {
                 ordered: Some(now.mono),
                 told: now.mono,
             };
+            tracing::debug!(%job, %node, task = %task.id, "order");
             self.tasks.insert(uid, node, task);
             if let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) {
                 session.add.insert(uid.clone());

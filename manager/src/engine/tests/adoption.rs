@@ -2,6 +2,7 @@ use kruise_proto::task::{Phase, TaskStatus};
 use serde_json::json;
 
 use super::world::*;
+use crate::engine::event::Event;
 
 fn of(node: &str, phase: Phase) -> TaskStatus {
     status(task_id(node, "nginx:1", 1).as_str(), phase)
@@ -186,6 +187,15 @@ fn a_cancelled_task_that_the_agent_does_not_name_frees_its_slot() {
     });
     assert!(world.orders("node2").is_empty(), "node1 may still be pulling");
     world.attach("node1");
+    assert_eq!(world.orders("node2").len(), 1);
+}
+
+#[test]
+fn a_node_without_an_agents_pod_holds_nothing() {
+    let mut world = after_failover();
+    world.attach("node2");
+    assert!(world.orders("node2").is_empty());
+    world.event(Event::AgentNodes(["node2".into()].into()));
     assert_eq!(world.orders("node2").len(), 1);
 }
 

@@ -1,6 +1,6 @@
 //! A cluster in this process, behind the engine's ports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use futures::future::BoxFuture;
@@ -16,7 +16,7 @@ use tokio_stream::wrappers::BroadcastStream;
 use super::world::{job_object, merge, node_object, start};
 use crate::engine::event::JobWrite;
 use crate::engine::objects::{JobObject, Listing, NodeObject};
-use crate::engine::ports::{ApiFailure, Cluster, Jobs, Secrets, Watches};
+use crate::engine::ports::{Agents, ApiFailure, Cluster, Jobs, Secrets, Watches};
 
 #[derive(Debug)]
 struct State {
@@ -174,6 +174,12 @@ impl Secrets for FakeCluster {
             .get(&ObjectKey::new(namespace, name))
             .cloned()))
         .boxed()
+    }
+}
+
+impl Agents for FakeCluster {
+    fn agent_nodes(&self) -> BoxFuture<'static, Result<BTreeSet<NodeName>, ApiFailure>> {
+        std::future::ready(Ok(self.lock().nodes.keys().cloned().collect())).boxed()
     }
 }
 
