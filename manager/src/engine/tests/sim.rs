@@ -199,7 +199,7 @@ impl Sim {
             Step::Write => self.write(Ok(true)),
             Step::WriteConflicts => self.write(Err(ApiFailure::Conflict)),
             Step::WriteLost { done } => {
-                self.write(Ok(*done).and_then(|done| if done { Ok(false) } else { Err(unsure()) }))
+                self.write(if *done { Ok(false) } else { Err(unsure()) });
             }
             Step::Fetch => self.fetch(),
             Step::Watch => {
