@@ -104,7 +104,8 @@ pub(super) fn make_leaf(
 fn set_life(params: &mut CertificateParams, policy: &Policy, life: Duration, now: Timestamp) {
     // Sums with the crate's own date spare us a dependency on the crate for dates that it uses.
     let now = rcgen::date_time_ymd(1970, 1, 1) + since_1970(now);
-    params.not_before = now - policy.back_date;
+    // Of a short life only a small part lies in the past, else it would be due for renewal at birth.
+    params.not_before = now - policy.back_date.min(life / 10);
     params.not_after = now + life;
 }
 
@@ -244,7 +245,7 @@ mod tests {
         assert_eq!(
             life,
             Life {
-                from: at(NOW - 300),
+                from: at(NOW - 60),
                 until: at(NOW + 600)
             }
         );

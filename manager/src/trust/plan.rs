@@ -16,7 +16,7 @@ pub(super) struct Life {
 }
 
 impl Life {
-    fn is_over(self, now: Timestamp) -> bool {
+    pub(super) fn is_over(self, now: Timestamp) -> bool {
         now >= self.until
     }
 

@@ -145,8 +145,17 @@ impl Store {
             } else {
                 Role::Replica
             };
+            let facts = objects.facts(&self.names);
+            // Whatever else is due, and whether or not it can be done: what is good is served.
+            if facts
+                .leaf
+                .as_ref()
+                .is_some_and(|leaf| leaf.fits && !leaf.life.is_over(now))
+            {
+                self.load(objects.leaf())?;
+            }
             let policy = &self.settings.policy;
-            let step = plan(&objects.facts(&self.names), role, policy.overlap, now);
+            let step = plan(&facts, role, policy.overlap, now);
             if step == Step::ForeignBroken {
                 let Settings {
                     namespace, secret, ..
@@ -157,7 +166,7 @@ impl Store {
                 });
             }
             match objects.after(&step, &self.names, policy, now).map_err(made)? {
-                None => return self.load(objects.leaf()),
+                None => return Ok(()),
                 Some(change) => self.write(change, &step).await?,
             }
         }

@@ -210,3 +210,44 @@ async fn certificates_of_others_are_served_and_left_alone() {
     assert!(error.contains("belong to somebody else"), "{error}");
     assert!(replica.serving.is_ready(), "what was loaded is served on");
 }
+
+#[tokio::test(start_paused = true)]
+async fn certificates_of_half_a_minute_come_to_rest_and_never_end_in_use() {
+    let server = server();
+    let policy = Policy {
+        authority: Duration::from_secs(90),
+        leaf: Duration::from_secs(30),
+        overlap: Duration::from_secs(15),
+        ..Policy::default()
+    };
+    let mut leader = store(&server, true, policy);
+    let mut most = 0;
+    for _ in 0..60 {
+        leader.pass().await.expect("at rest");
+        let served = leader.loaded.clone().expect("loaded");
+        let life = material::facts_of(&served.certificate)
+            .expect("a certificate")
+            .life;
+        assert!(!life.is_over(leader.api.now()));
+        most = most.max(material::facts_of_all(&bundle(&server)).len());
+        tokio::time::advance(Duration::from_secs(5)).await;
+    }
+    assert!(most <= 3, "{most} trusted at once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_good_is_served_even_when_nothing_can_be_written() {
+    let server = server();
+    let policy = Policy {
+        leaf: Duration::from_secs(900),
+        ..Policy::default()
+    };
+    let mut leader = store(&server, true, policy);
+    leader.pass().await.expect("in order");
+    tokio::time::advance(Duration::from_secs(600)).await;
+    // As after a restart, but with the clock of this test.
+    (leader.serving, leader.loaded) = (Serving::default(), None);
+    server.fail_next("PUT", Fault::Refuse(403));
+    leader.pass().await.expect_err("it may not write");
+    assert!(leader.serving.is_ready());
+}
