@@ -14,6 +14,7 @@
 pub mod agent;
 pub mod args;
 pub mod clock;
+mod errors;
 pub mod http;
 pub mod journal;
 pub mod logs;

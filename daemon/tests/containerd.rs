@@ -98,7 +98,7 @@ async fn until(puller: &Puller, id: &str, wanted: impl Fn(&task::TaskStatus) -> 
                     status.attempts,
                     status.message,
                 );
-                if wanted(status) {
+                if wanted(status) || ended(status) {
                     return status.as_ref().clone();
                 }
             }

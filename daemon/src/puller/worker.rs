@@ -14,7 +14,7 @@ use kruise_api::reference::ImageRef;
 use kruise_planner::node::attempt::{self, Failure, Tries, Verdict, Window};
 use kruise_planner::node::reason;
 use kruise_planner::node::stall::Rules;
-use kruise_planner::task::{Phase, Progress, Reason};
+use kruise_planner::task::{Progress, Reason};
 use kruise_proto::dispatch::Credential;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -423,18 +423,4 @@ fn whole(reading: Reading) -> Reading {
         ..reading.progress
     };
     Reading { progress, ..reading }
-}
-
-impl Reading {
-    /// What a task shows between the begin of an attempt and its first reading.
-    pub(super) fn begin(before: Progress) -> Self {
-        Self {
-            phase: Phase::Pulling,
-            progress: Progress {
-                bytes_per_second: 0,
-                ..before
-            },
-            fetched: 0,
-        }
-    }
 }

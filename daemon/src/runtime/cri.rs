@@ -16,6 +16,7 @@ use tonic::{Request, Status};
 
 use super::containerd::Containerd;
 use super::{ContentStore, Pull, Runtime, RuntimeError};
+use crate::errors::{chain, is_local, status_text};
 
 /// Time for a call that only looks. Longer ones are cut off, so that a runtime that hangs holds nobody.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -73,28 +74,11 @@ async fn dial(socket: &str) -> Result<Channel, RuntimeError> {
         .map_err(away)
 }
 
-/// An error with what caused it, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        let cause_text = cause.to_string();
-        if !text.contains(&cause_text) {
-            text.push_str(": ");
-            text.push_str(&cause_text);
-        }
-        source = cause.source();
-    }
-    text
-}
-
 /// Turns a status into what the agent knows.
 pub(super) fn failed(call: &'static str) -> impl Fn(Status) -> RuntimeError {
     move |status| {
-        // A source means that the status was made on this side, from a connection that failed.
-        let local = std::error::Error::source(&status).is_some();
         let code = match status.code() {
-            _ if local => Code::Away,
+            _ if is_local(&status) => Code::Away,
             tonic::Code::Unavailable | tonic::Code::Cancelled | tonic::Code::Unimplemented => {
                 Code::Unavailable
             }
@@ -103,12 +87,11 @@ pub(super) fn failed(call: &'static str) -> impl Fn(Status) -> RuntimeError {
             tonic::Code::PermissionDenied | tonic::Code::Unauthenticated => Code::Denied,
             _ => Code::Other,
         };
-        let text = if local {
-            chain(&status)
-        } else {
-            status.message().to_owned()
-        };
-        RuntimeError { call, code, text }
+        RuntimeError {
+            call,
+            code,
+            text: status_text(&status),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use tonic_types::StatusExt as _;
 
 use super::Session;
 use super::trust::{self, TrustError};
-use crate::runtime::cri::chain;
+use crate::errors::{chain, is_local, status_text};
 
 /// Time for connection, TLS and HTTP/2 together.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -69,9 +69,8 @@ impl Goodbye {
                 leader: leader.cloned(),
             };
         }
-        let local = std::error::Error::source(status).is_some();
-        let error = if local {
-            chain(status)
+        let error = if is_local(status) {
+            status_text(status)
         } else {
             format!("{:?}: {}", status.code(), status.message())
         };

@@ -12,6 +12,7 @@ mod tests;
 pub mod transport;
 pub mod trust;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,6 +28,9 @@ use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::puller::{Puller, Welcome};
 use crate::runtime::Link;
+
+/// How often a dial that fails in the same way is told.
+const LOG_EVERY: Duration = Duration::from_secs(60);
 
 /// Who the agent is and whom it dials.
 #[derive(Clone, Debug)]
@@ -88,6 +92,7 @@ pub struct Session {
     contact: Mutex<(Contact, Welcome)>,
     contact_changed: Notify,
     fence: Mutex<Fence>,
+    logged: Mutex<BTreeMap<String, Duration>>,
 }
 
 impl Session {
@@ -107,6 +112,7 @@ impl Session {
             contact: Mutex::new((contact, Welcome::default())),
             contact_changed: Notify::new(),
             fence: Mutex::new(Fence::new(highest)),
+            logged: Mutex::default(),
         }
     }
 
@@ -162,19 +168,7 @@ impl Session {
             contact.0.closed();
             contact.0.state()
         };
-        match goodbye {
-            Goodbye::Elsewhere { leader } => {
-                tracing::info!(manager = target, ?leader, "this manager does not lead");
-            }
-            Goodbye::Failed {
-                attached: true,
-                error,
-            } => tracing::warn!(manager = target, error, "contact broke off"),
-            Goodbye::Failed {
-                attached: false,
-                error,
-            } => tracing::info!(manager = target, error, "not attached"),
-        }
+        self.log(goodbye, target);
         self.tell(|view| {
             view.contact = if state == State::Lost {
                 node::Contact::Lost
@@ -184,6 +178,26 @@ impl Session {
             view.generation = 0;
             view.last_error = goodbye.to_string();
         });
+    }
+
+    /// The end of contact is a warning. Dials that fail the same way are told once in a while only.
+    fn log(&self, goodbye: &Goodbye, target: &str) {
+        let (text, now) = (format!("{target}: {goodbye}"), self.deps.clock.now_mono());
+        if goodbye.was_attached() {
+            tracing::warn!(manager = target, error = %goodbye, "contact broke off");
+            return;
+        }
+        let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
+        if logged
+            .get(&text)
+            .is_some_and(|last| now < last.saturating_add(LOG_EVERY))
+        {
+            tracing::debug!(manager = target, error = %goodbye, "not attached");
+            return;
+        }
+        tracing::info!(manager = target, error = %goodbye, "not attached");
+        logged.retain(|_, last| now < last.saturating_add(LOG_EVERY));
+        logged.insert(text, now);
     }
 
     /// Stops all pulls when the contact lease ends.

@@ -232,6 +232,22 @@ mod tests {
             ),
             (
                 Reason::NotFound,
+                "failed to pull and unpack image \"10.90.0.1:5000/app:nope\": failed to resolve image: 10.90.0.1:5000/app:nope: not found",
+            ),
+            (
+                Reason::Denied,
+                "failed to resolve image: pull access denied, repository does not exist or may require authorization: authorization failed: no basic auth credentials",
+            ),
+            (
+                Reason::Unsupported,
+                "get image config descriptor: no match for platform in manifest SHA: not found",
+            ),
+            (
+                Reason::Unsupported,
+                "get image config descriptor: unexpected media type text/html for SHA: not found",
+            ),
+            (
+                Reason::NotFound,
                 "reading manifest nope in docker.io/library/nginx: manifest unknown",
             ),
             (

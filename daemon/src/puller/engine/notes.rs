@@ -25,7 +25,7 @@ impl Engine {
                 let _ = answer.send(());
             }
             Note::Failed { tries, failed, pause } => {
-                tracing::info!(task = %id, reason = %failed.reason, failed.message, ?pause, "attempt failed");
+                tracing::info!(task = %id, reason = %failed.reason, message = failed.message, ?pause, "attempt failed");
                 self.metrics.failed(failed.reason);
                 task.retry(tries, failed, pause, now);
                 self.store().await;
@@ -37,7 +37,7 @@ impl Engine {
                 self.end(id, Some(image_id)).await;
             }
             Note::Ended { tries, failed } => {
-                tracing::info!(task = %id, reason = %failed.reason, failed.message, "task failed");
+                tracing::info!(task = %id, reason = %failed.reason, message = failed.message, "task failed");
                 self.metrics.failed(failed.reason);
                 task.record.tries = tries;
                 task.record.failure = Some(failed);

@@ -84,7 +84,7 @@ impl Engine {
         tracing::info!(task = %id, image = record.work.image, by = record.work.requested_by, "task taken");
         let mut task = Task::new(record, now);
         if let Some(failed) = refusal {
-            tracing::info!(task = %id, reason = %failed.reason, failed.message, "task failed");
+            tracing::info!(task = %id, reason = %failed.reason, message = failed.message, "task failed");
             task.record.failure = Some(failed);
             task.record.end = Some(End {
                 time: wall,

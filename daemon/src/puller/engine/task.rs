@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kruise_planner::node::attempt::Tries;
-use kruise_planner::task::Phase;
+use kruise_planner::task::{Phase, Progress, Reason};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
@@ -52,9 +52,15 @@ impl Task {
         self.record.tries.begun = self.record.tries.begun.saturating_add(1);
         self.record.started.get_or_insert(wall);
         self.running = Some(now);
-        let Reading { phase, progress, .. } = Reading::begin(self.live.progress);
+        // Until the first reading it shows what the last attempt left, unless that was thrown away: bytes never fall in an attempt.
+        let spoilt = (self.record.failure.as_ref()).is_some_and(|failed| failed.reason == Reason::Corrupt);
+        let progress = if spoilt {
+            Progress::default()
+        } else {
+            self.live.progress
+        };
         self.live = Live {
-            phase,
+            phase: Phase::Pulling,
             progress,
             retry_in: None,
         };
