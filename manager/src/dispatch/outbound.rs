@@ -10,6 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 use tonic::Status;
 
 /// Messages that wait for the transport, which has a window of its own: a reader that is further behind does not read.
+///
+/// A queue keeps room for 32 items however short it is, so that the items are boxed: there are thousands of streams.
 const QUEUE: usize = 8;
 /// How long a full queue is waited for.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,14 +19,14 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// What tonic sends.
 #[derive(Debug)]
 pub struct Outbound {
-    messages: mpsc::Receiver<AttachResponse>,
+    messages: mpsc::Receiver<Box<AttachResponse>>,
     end: Option<oneshot::Receiver<Status>>,
 }
 
 /// What a session writes to.
 #[derive(Debug)]
 pub(super) struct Sender {
-    messages: mpsc::Sender<AttachResponse>,
+    messages: mpsc::Sender<Box<AttachResponse>>,
     end: oneshot::Sender<Status>,
 }
 
@@ -54,9 +56,9 @@ pub(super) fn channel() -> (Sender, Outbound) {
 
 impl Sender {
     pub(super) async fn send(&self, message: attach_response::Message) -> Result<(), NotSent> {
-        let message = AttachResponse {
+        let message = Box::new(AttachResponse {
             message: Some(message),
-        };
+        });
         match tokio::time::timeout(PATIENCE, self.messages.send(message)).await {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) => Err(NotSent::Gone),
@@ -76,7 +78,7 @@ impl Stream for Outbound {
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Some(message) = std::task::ready!(self.messages.poll_recv(cx)) {
-            return Poll::Ready(Some(Ok(message)));
+            return Poll::Ready(Some(Ok(*message)));
         }
         let Some(end) = &mut self.end else {
             return Poll::Ready(None);

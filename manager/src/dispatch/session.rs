@@ -100,7 +100,7 @@ impl Session {
         &mut self,
         inbound: &mut Streaming<AttachRequest>,
         out: &Sender,
-    ) -> Result<mpsc::Receiver<ToAgent>, Status> {
+    ) -> Result<mpsc::Receiver<Box<ToAgent>>, Status> {
         let hello = self.hello(inbound).await?;
         let now = self.now();
         self.vitals = Arc::new(Vitals::new(now, hello.runtime.clone(), hello.disk));
@@ -182,7 +182,7 @@ impl Session {
     async fn converse(
         &mut self,
         inbound: &mut Streaming<AttachRequest>,
-        orders: &mut mpsc::Receiver<ToAgent>,
+        orders: &mut mpsc::Receiver<Box<ToAgent>>,
         out: &Sender,
     ) -> Status {
         let mut verification: Option<Verification> = None;
@@ -199,7 +199,7 @@ impl Session {
                     Err(status) => return status,
                 },
                 order = orders.recv() => match order {
-                    Some(order) => self.pass_on(order, out).await,
+                    Some(order) => self.pass_on(*order, out).await,
                     // The engine gave this link up because it was full.
                     None => return refuse::too_slow(),
                 },

@@ -95,7 +95,7 @@ struct Leading<'a> {
     actor: &'a mut Actor,
     epoch: Epoch,
     state: EngineState,
-    links: BTreeMap<SessionId, mpsc::Sender<ToAgent>>,
+    links: BTreeMap<SessionId, mpsc::Sender<Box<ToAgent>>>,
     changes: broadcast::Sender<Change>,
     tell: mpsc::Sender<Event>,
     told: mpsc::Receiver<Event>,
@@ -166,7 +166,7 @@ impl<'a> Leading<'a> {
         while self.turn().await {}
         for (_, link) in std::mem::take(&mut self.links) {
             // A link that is full belongs to a stream that ends by itself once the link is gone.
-            drop(link.try_send(ToAgent::Close(CloseReason::NotLeading)));
+            drop(link.try_send(Box::new(ToAgent::Close(CloseReason::NotLeading))));
         }
     }
 
@@ -311,7 +311,7 @@ impl<'a> Leading<'a> {
         let Some(link) = self.links.get(&session) else {
             return;
         };
-        if link.try_send(message).is_err() || closes {
+        if link.try_send(Box::new(message)).is_err() || closes {
             // The stream sees the end of its link, ends, and tells that it is detached.
             self.links.remove(&session);
         }

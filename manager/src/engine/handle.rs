@@ -20,6 +20,7 @@ use crate::clock::Monotonic;
 /// Messages that wait for the engine. It takes thousands a second; a queue of this length is a tenth of a second of work.
 pub(super) const INBOX: usize = 1024;
 /// Messages that wait for one agent's stream. The engine sends at most three per settling and stream.
+/// They are boxed, since a queue keeps room for 32 items however short it is.
 const LINK: usize = 16;
 
 /// The engine did not answer.
@@ -39,7 +40,7 @@ pub(super) enum Message {
     Event(Box<Event>),
     Attach {
         attach: Box<Attach>,
-        link: mpsc::Sender<ToAgent>,
+        link: mpsc::Sender<Box<ToAgent>>,
         reply: oneshot::Sender<Result<Epoch, AttachRefused>>,
     },
     Agents {
@@ -130,7 +131,7 @@ impl EngineHandle {
     pub(crate) async fn attach(
         &self,
         attach: Attach,
-    ) -> Result<(Epoch, mpsc::Receiver<ToAgent>), AttachRefused> {
+    ) -> Result<(Epoch, mpsc::Receiver<Box<ToAgent>>), AttachRefused> {
         let (link, messages) = mpsc::channel(LINK);
         let (reply, answer) = oneshot::channel();
         let message = Message::Attach {

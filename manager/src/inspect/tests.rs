@@ -95,7 +95,7 @@ async fn bed() -> Bed {
 }
 
 impl Bed {
-    async fn attach(&self, node: &str) -> (SessionId, mpsc::Receiver<ToAgent>) {
+    async fn attach(&self, node: &str) -> (SessionId, mpsc::Receiver<Box<ToAgent>>) {
         let session = self.engine.next_session();
         let attach = Attach {
             session,
@@ -255,7 +255,7 @@ async fn a_watch_shows_a_job_from_its_tasks_to_its_end() {
         .create_job("a", &json!({"selector": {"names": ["node1"]}}));
     let mut stream = bed.watch("ns/a", true).await.expect("a stream");
     let id = loop {
-        if let Some(id) = order_of(link.recv().await.expect("an order")) {
+        if let Some(id) = order_of(*link.recv().await.expect("an order")) {
             break id;
         }
     };
@@ -347,7 +347,7 @@ async fn a_reader_that_falls_behind_is_told_so() {
     let (session, mut link) = bed.attach("node1").await;
     bed.cluster.create_job("a", &json!({}));
     let id = loop {
-        if let Some(id) = order_of(link.recv().await.expect("an order")) {
+        if let Some(id) = order_of(*link.recv().await.expect("an order")) {
             break id;
         }
     };
