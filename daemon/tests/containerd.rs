@@ -3,7 +3,7 @@
 //! Needs a socket and an image that takes some seconds to fetch, given by KRUISE_TEST_CONTAINERD and KRUISE_TEST_IMAGE; without
 //! them there is nothing to test. Several images, separated by spaces, with what each must end with, such as
 //! `reg:5000/nope:1=NotFound`, are given by KRUISE_TEST_REASONS; an image of which the registry spoils a layer the first time that
-//! it is asked for it, by KRUISE_TEST_SPOILT.
+//! it is asked for it, by KRUISE_TEST_SPOILT; and a command that kills and restarts the runtime, by KRUISE_TEST_RESTART.
 
 #![expect(
     clippy::print_stdout,
@@ -223,4 +223,34 @@ async fn a_layer_that_came_spoilt_is_fetched_again() {
         "{last:?}"
     );
     assert_eq!(last.attempts, 2);
+}
+
+#[tokio::test]
+async fn a_runtime_that_is_killed_costs_no_bytes() {
+    let (Ok(socket), Ok(image), Ok(restart)) = (
+        std::env::var("KRUISE_TEST_CONTAINERD"),
+        std::env::var("KRUISE_TEST_IMAGE"),
+        std::env::var("KRUISE_TEST_RESTART"),
+    ) else {
+        return;
+    };
+    let node = start(&socket, (Journal::none(), State::default())).await;
+    node.puller
+        .replace(Welcome(1), vec![order("killed", &image, 0)])
+        .await
+        .expect("taken");
+    let half = |status: &task::TaskStatus| {
+        let progress = status.progress.unwrap_or_default();
+        progress.bytes_total > 0 && progress.bytes_done * 2 > progress.bytes_total
+    };
+    until(&node.puller, "killed", half).await;
+    let killed = std::process::Command::new("sh")
+        .args(["-c", &restart])
+        .status()
+        .expect("a shell");
+    assert!(killed.success());
+    let last = until(&node.puller, "killed", ended).await;
+    println!("{last:?}");
+    assert_eq!(convert::phase_from_number(last.phase), Phase::Succeeded);
+    assert_eq!(last.attempts, 2, "no try is wasted on a runtime that is away");
 }

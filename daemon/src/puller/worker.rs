@@ -236,9 +236,7 @@ impl Worker {
             Watch::new(subject, self.shared.rules)
         });
         if let Err(failing) = self.fetch(runtime, lease, &mut watch, window).await {
-            if failing.failure.reason == Reason::Corrupt {
-                self.discard(runtime).await;
-            }
+            self.tidy(runtime, failing.failure.reason).await;
             return Err(failing);
         }
         let reading = self.read(runtime, &mut watch).await.map(whole);
@@ -340,12 +338,18 @@ impl Worker {
         }
     }
 
-    /// Throws away what came in wrong. The lease keeps it too, and the runtime would check the same bytes for ever.
-    async fn discard(&self, runtime: &Arc<dyn Runtime>) {
-        if let Some(content) = runtime.content()
-            && let Err(error) = content.discard(&self.lease).await
-        {
-            tracing::warn!(task = %self.task, %error, "a spoilt download was not thrown away");
+    /// What a failed attempt leaves is kept for the next one, with two exceptions.
+    async fn tidy(&self, runtime: &Arc<dyn Runtime>, reason: Reason) {
+        let Some(content) = runtime.content() else { return };
+        let tidied = match reason {
+            // The lease keeps what came in wrong too, and the runtime would check the same bytes for ever.
+            Reason::Corrupt => content.discard(&self.lease).await,
+            // A node with a full disk loses pods; our bytes are the least that is needed on it.
+            Reason::NoSpace => content.drop_lease(&self.lease, true).await,
+            _ => return,
+        };
+        if let Err(error) = tidied {
+            tracing::warn!(task = %self.task, %reason, %error, "what a failed attempt left was not thrown away");
         }
     }
 

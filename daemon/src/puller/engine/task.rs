@@ -53,7 +53,8 @@ impl Task {
         self.record.started.get_or_insert(wall);
         self.running = Some(now);
         // Until the first reading it shows what the last attempt left, unless that was thrown away: bytes never fall in an attempt.
-        let spoilt = (self.record.failure.as_ref()).is_some_and(|failed| failed.reason == Reason::Corrupt);
+        let last = self.record.failure.as_ref().map(|failed| failed.reason);
+        let spoilt = matches!(last, Some(Reason::Corrupt | Reason::NoSpace));
         let progress = if spoilt {
             Progress::default()
         } else {

@@ -160,6 +160,19 @@ async fn spoilt_downloads_are_thrown_away() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_disk_is_given_its_bytes_back_between_attempts() {
+    let bench = Bench::new(Some(1));
+    bench.fake.image(
+        APP,
+        failing(1, "write /var/lib/containerd/x: no space left on device"),
+    );
+    bench.order(&[order("t", APP)]).await;
+    bench.until("t", |status| status.retry_in.is_some()).await;
+    assert!(bench.fake.held().is_empty());
+    assert_eq!(phase(&bench.end("t").await), Phase::Succeeded);
+}
+
+#[tokio::test(start_paused = true)]
 async fn log_ins_are_tried_in_turn_and_never_shown() {
     let bench = Bench::new(Some(1));
     bench.fake.image(
