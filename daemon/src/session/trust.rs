@@ -61,8 +61,9 @@ impl Secret {
 /// Nobody can be trusted.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "the trust bundle {place} holds no certificate after {waited:?} ({found}); the manager fills ConfigMap kruise-manager-ca when it \
-     first runs, and restarting this container makes the kubelet look again"
+    "the trust bundle {place} holds no certificate after {} s ({found}); the manager fills ConfigMap kruise-manager-ca when it \
+     first runs, and restarting this container makes the kubelet look again",
+    .waited.as_secs()
 )]
 pub struct TrustError {
     place: String,
@@ -111,7 +112,7 @@ mod tests {
                 .expect_err("nothing to trust");
             let text = error.to_string();
             assert!(
-                text.contains("kruise-manager-ca") && text.contains("10s"),
+                text.contains("kruise-manager-ca") && text.contains("10 s"),
                 "{text}"
             );
         }
