@@ -66,7 +66,11 @@ impl Reason {
     pub fn is_final(self) -> bool {
         matches!(
             self,
-            Self::NotFound | Self::Denied | Self::InvalidReference | Self::Unsupported | Self::DeadlineExceeded
+            Self::NotFound
+                | Self::Denied
+                | Self::InvalidReference
+                | Self::Unsupported
+                | Self::DeadlineExceeded
         )
     }
 }
@@ -122,18 +126,25 @@ impl Phase {
 /// Identity of one pull: what it serves, where, and which content, in which round.
 #[must_use]
 pub fn pull_task_id(job: &JobUid, node: &NodeUid, image: &ImageRef, round: u32) -> TaskId {
-    TaskId::new(format!("pull/{job}/{node}/{:016x}/{round}", fnv64(image.canonical().as_bytes())))
+    TaskId::new(format!(
+        "pull/{job}/{node}/{:016x}/{round}",
+        fnv64(image.canonical().as_bytes())
+    ))
 }
 
 /// Job of a pull task's id, for tasks that an agent names before the manager has looked at them.
 #[must_use]
 pub fn job_of(task: &TaskId) -> Option<JobUid> {
     let mut parts = task.as_str().split('/');
-    (parts.next() == Some("pull")).then(|| parts.next().map(JobUid::new)).flatten()
+    (parts.next() == Some("pull"))
+        .then(|| parts.next().map(JobUid::new))
+        .flatten()
 }
 
 /// 64-bit FNV-1a: short, stable over versions and machines, and no defence against people who look for collisions.
 #[must_use]
 pub fn fnv64(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -9,7 +9,13 @@ pub mod convert;
 pub mod redact;
 
 /// Contracts as generated: `kruise.<service>.v1` becomes `kruise::<service>::v1`.
-#[allow(missing_docs, clippy::all, clippy::pedantic, unreachable_pub, missing_debug_implementations)]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    unreachable_pub,
+    missing_debug_implementations
+)]
 mod kruise {
     pub mod task {
         pub mod v1 {

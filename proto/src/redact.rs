@@ -25,12 +25,18 @@ mod tests {
         let order = Order {
             task_id: "t".into(),
             work: Some(order::Work::PullImage(PullImage {
-                credentials: vec![super::Credential { username: "u".into(), password: "hunter2".into(), ..Default::default() }],
+                credentials: vec![super::Credential {
+                    username: "u".into(),
+                    password: "hunter2".into(),
+                    ..Default::default()
+                }],
                 ..Default::default()
             })),
         };
         let renewal = AttachRequest {
-            message: Some(attach_request::Message::TokenRenewal(TokenRenewal { token: "hunter2".into() })),
+            message: Some(attach_request::Message::TokenRenewal(TokenRenewal {
+                token: "hunter2".into(),
+            })),
         };
         let shown = format!("{order:?} {renewal:?}");
         assert!(shown.contains("redacted"));
