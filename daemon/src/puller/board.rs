@@ -14,6 +14,8 @@ use kruise_proto::task::TaskStatus;
 
 /// A task's progress is told at most this often.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
+/// To a reader of many nodes, progress of less than a hundredth is told at most this often.
+const LITTLE_EVERY: Duration = Duration::from_secs(5);
 
 /// Latest state of every task.
 #[derive(Clone, Debug, Default)]
@@ -32,6 +34,7 @@ pub enum News {
 #[derive(Debug, Default)]
 pub struct Follower {
     told: BTreeMap<TaskId, (Arc<TaskStatus>, Duration)>,
+    coarse: bool,
 }
 
 impl Follower {
@@ -42,7 +45,16 @@ impl Follower {
             .0
             .iter()
             .map(|(id, status)| (id.clone(), (Arc::clone(status), now)));
-        Self { told: told.collect() }
+        Self {
+            told: told.collect(),
+            coarse: false,
+        }
+    }
+
+    /// The same for a reader of many nodes, who is not told of every little step.
+    #[must_use]
+    pub fn coarse(self) -> Self {
+        Self { coarse: true, ..self }
     }
 
     /// Forgets what was told of tasks that have ended, so that their results are told again.
@@ -61,7 +73,10 @@ impl Follower {
         for (id, status) in &board.0 {
             let due = match self.told.get(id) {
                 Some((told, _)) if Arc::ptr_eq(told, status) || told == status => continue,
-                Some((told, at)) if only_progress(told, status) => at.saturating_add(PROGRESS_EVERY),
+                Some((told, at)) if only_progress(told, status) => {
+                    let little = self.coarse && is_little(told, status);
+                    at.saturating_add(if little { LITTLE_EVERY } else { PROGRESS_EVERY })
+                }
                 _ => now,
             };
             if due <= now {
@@ -72,6 +87,16 @@ impl Follower {
         }
         (None, later)
     }
+}
+
+/// Whether less than a hundredth came in.
+fn is_little(before: &TaskStatus, after: &TaskStatus) -> bool {
+    let (before, after) = (
+        before.progress.unwrap_or_default(),
+        after.progress.unwrap_or_default(),
+    );
+    let grown = after.bytes_done.saturating_sub(before.bytes_done);
+    before.bytes_total == after.bytes_total && grown < after.bytes_total / 100
 }
 
 /// Whether nothing but numbers changed.
@@ -135,6 +160,33 @@ mod tests {
         );
         let (news, _) = follower.next(&board(&[("a", task::Phase::Succeeded, 9)]), millis(1001));
         assert!(matches!(news, Some(News::Task(_))));
+    }
+
+    #[test]
+    fn little_progress_is_told_less_often_to_those_who_read_many() {
+        let pulling = |bytes| {
+            let progress = Some(task::Progress {
+                bytes_done: bytes,
+                bytes_total: 1000,
+                ..Default::default()
+            });
+            let status = TaskStatus {
+                progress,
+                ..status("a", task::Phase::Pulling, 0).as_ref().clone()
+            };
+            Board([(TaskId::from("a"), Arc::new(status))].into())
+        };
+        let mut follower = Follower::told(&pulling(0), millis(0)).coarse();
+        assert_eq!(
+            follower.next(&pulling(9), millis(2000)),
+            (None, Some(millis(5000)))
+        );
+        assert!(follower.next(&pulling(10), millis(2000)).0.is_some());
+        assert_eq!(
+            follower.next(&pulling(12), millis(6999)),
+            (None, Some(millis(7000)))
+        );
+        assert!(follower.next(&pulling(12), millis(7000)).0.is_some());
     }
 
     #[test]

@@ -90,6 +90,7 @@ async fn watch_over(runtime: &Arc<dyn Runtime>, link: &watch::Sender<Link>) {
             Ok(_) => failed = 0,
             Err(error) if gone(&error) || failed + 1 >= FAILED_CHECKS => {
                 tracing::warn!(%error, "container runtime lost");
+                lost(link, &error);
                 return;
             }
             Err(error) => {
@@ -111,6 +112,19 @@ async fn watch_over(runtime: &Arc<dyn Runtime>, link: &watch::Sender<Link>) {
             }
         }
     }
+}
+
+/// Says at once that the runtime is gone; which sockets answer is found out next.
+fn lost(link: &watch::Sender<Link>, error: &RuntimeError) {
+    link.send_modify(|link| {
+        if let Link::Up { info, .. } = link {
+            let tried = Tried {
+                socket: info.socket.clone(),
+                error: error.to_string(),
+            };
+            *link = Link::Down { tried: vec![tried] };
+        }
+    });
 }
 
 /// Whether the connection broke, rather than the answer being late.

@@ -35,6 +35,9 @@ const WORDY_TASKS: usize = 500;
 struct Terms {
     welcome: Welcome,
     heartbeat: Duration,
+    /// Time without an answered heartbeat after which the stream is given up; never longer than the contact lease, or the agent
+    /// would sit on a stream that it may no longer obey.
+    patience: Duration,
 }
 
 /// The end of a stream, as an error so that `?` can be used.
@@ -66,7 +69,7 @@ impl Session {
         let message = Some(attach_request::Message::Hello(hello));
         (
             AttachRequest { message },
-            Follower::told(&board, self.deps.clock.now_mono()),
+            Follower::told(&board, self.deps.clock.now_mono()).coarse(),
         )
     }
 
@@ -133,10 +136,15 @@ impl Session {
             view.last_error.clear();
         });
         let (least, most) = HEARTBEAT_BOUNDS;
-        let heartbeat = duration(&welcome.heartbeat_interval, HEARTBEAT).clamp(least, most);
+        // Three chances at least to be heard before the lease ends.
+        let heartbeat = duration(&welcome.heartbeat_interval, HEARTBEAT)
+            .min(lease / 3)
+            .clamp(least, most);
+        let patience = (heartbeat * UNANSWERED.0).max(UNANSWERED.1).min(lease);
         Ok(Terms {
             welcome: number,
             heartbeat,
+            patience,
         })
     }
 
@@ -153,7 +161,6 @@ impl Session {
         let mut heartbeats = tokio::time::interval(terms.heartbeat);
         heartbeats.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let mut token_looks = tokio::time::interval(TOKEN_LOOK_EVERY);
-        let patience = (terms.heartbeat * UNANSWERED.0).max(UNANSWERED.1);
         let (mut waiting, mut again) = (None, None);
         loop {
             if waiting.is_none() {
@@ -179,8 +186,8 @@ impl Session {
                     return Ok(Goodbye::failed(true, "the agent stops"));
                 },
                 () = self.wait_for(again), if idle && again.is_some() => {}
-                () = self.unanswered(patience) => {
-                    return Ok(Goodbye::failed(true, format_args!("no heartbeat was answered for {patience:?}")));
+                () = self.unanswered(terms.patience) => {
+                    return Ok(Goodbye::failed(true, format_args!("no heartbeat was answered for {:?}", terms.patience)));
                 }
             }
         }
@@ -232,6 +239,9 @@ impl Session {
             }
             Some(Message::DesiredDelta(delta)) => {
                 let add = delta.add.into_iter().map(Order::from).collect();
+                for cancel in &delta.cancel {
+                    tracing::info!(task = cancel.task_id, reason = cancel.reason, "cancel ordered");
+                }
                 let cancel = delta
                     .cancel
                     .into_iter()
