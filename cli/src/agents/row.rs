@@ -22,7 +22,8 @@ pub(super) struct AgentRow {
     version: String,
     runtime: String,
     runtime_socket: String,
-    bytes_free: u64,
+    /// None where the agent cannot read it.
+    bytes_free: Option<u64>,
     bytes_used_by_images: u64,
     tasks: u32,
     last_seen_seconds_ago: Option<f64>,
@@ -47,7 +48,7 @@ impl From<inspect::Agent> for AgentRow {
             version: agent.version,
             runtime: runtime(agent.runtime.as_ref()),
             runtime_socket: agent.runtime.map(|runtime| runtime.socket).unwrap_or_default(),
-            bytes_free: disk.bytes_free,
+            bytes_free: free(&disk),
             bytes_used_by_images: disk.bytes_used_by_images,
             tasks: agent.tasks,
             last_seen_seconds_ago: seconds(agent.last_seen_ago.as_ref()).map(|ago| ago.as_secs_f64()),
@@ -104,7 +105,7 @@ impl Row for AgentRow {
 
     fn wide(&self) -> Vec<String> {
         vec![
-            human::bytes(self.bytes_free),
+            free_text(self.bytes_free),
             human::bytes(self.bytes_used_by_images),
             cell(self.attached_since.clone().unwrap_or_default()),
             cell(self.peer.as_str()),
@@ -121,6 +122,15 @@ impl AgentRow {
         let heads = heads.iter().chain(more).copied();
         pairs(heads.zip(self.cells().into_iter().chain(self.wide())))
     }
+}
+
+/// A file system of no size is one that the agent could not look at; its free space is not known rather than zero.
+fn free(disk: &DiskSpace) -> Option<u64> {
+    (disk.bytes_total > 0).then_some(disk.bytes_free)
+}
+
+fn free_text(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "unknown".to_owned(), human::bytes)
 }
 
 fn pairs<'a>(pairs: impl Iterator<Item = (&'a str, String)>) -> String {
@@ -146,7 +156,8 @@ pub(super) struct NodeAgent {
     runtime: String,
     runtime_socket: String,
     sockets_tried: Vec<String>,
-    bytes_free: u64,
+    /// None where the agent cannot read it.
+    bytes_free: Option<u64>,
     bytes_used_by_images: u64,
 }
 
@@ -171,7 +182,7 @@ impl From<node::GetAgentResponse> for NodeAgent {
             runtime: runtime(agent.runtime.as_ref()),
             runtime_socket: agent.runtime.map(|runtime| runtime.socket).unwrap_or_default(),
             sockets_tried: agent.sockets_tried,
-            bytes_free: disk.bytes_free,
+            bytes_free: free(&disk),
             bytes_used_by_images: disk.bytes_used_by_images,
         }
     }
@@ -195,7 +206,7 @@ impl NodeAgent {
             ("RUNTIME", self.runtime.clone()),
             ("SOCKET", self.runtime_socket.clone()),
             ("SOCKETS-TRIED", self.sockets_tried.join(", ")),
-            ("FREE", human::bytes(self.bytes_free)),
+            ("FREE", free_text(self.bytes_free)),
             ("IMAGES", human::bytes(self.bytes_used_by_images)),
         ];
         pairs(lines.into_iter().filter(|(_, value)| !value.is_empty()))

@@ -120,7 +120,7 @@ impl View for Bars {
 }
 
 /// A node that only moves gets a line so often at most.
-const QUIET: Duration = Duration::from_secs(5);
+const QUIET: Duration = Duration::from_secs(2);
 
 /// A line per change of phase, and one now and then in between.
 pub(super) struct Plain<W> {

@@ -50,8 +50,14 @@ impl Facts {
             ImageRef::parse(&snapshot.spec.image).map_err(|error| bad("spec.image", error.to_string()))?;
         let parallelism = intstr::parallelism(snapshot.spec.parallelism.as_ref())
             .map_err(|error| bad("spec.parallelism", error.to_string()))?;
+        let by_pods = snapshot.spec.pod_selector.is_some();
+        let selector = if by_pods {
+            "spec.podSelector"
+        } else {
+            "spec.selector"
+        };
         let selected = select(snapshot.spec, snapshot.nodes, snapshot.pods)
-            .map_err(|error| bad("spec.selector", error.to_string()))?;
+            .map_err(|error| bad(selector, error.to_string()))?;
         let mut facts = Self {
             round: round_of(&image, snapshot.status),
             stored: stored(&image, snapshot.status),

@@ -30,7 +30,9 @@ pub fn select(
 ) -> Result<Vec<NodeName>, SelectError> {
     let mut seen = BTreeSet::new();
     let mut once = |name: &NodeName| nodes.contains_key(name) && seen.insert(name.clone());
-    if spec.pod_selector.is_some() {
+    if let Some(selector) = &spec.pod_selector {
+        // The pods are chosen already; this is for the operators, which nobody may have looked at.
+        matches_labels(&BTreeMap::new(), selector)?;
         return Ok(pods
             .iter()
             .map(|pod| &pod.node)

@@ -66,6 +66,11 @@ impl Facts {
                 "Image {image}: {}",
                 status::failure_text(counters, &plan.status.failures)
             ))),
+            WriteReason::Completed if counters.desired == 0 => Some(JobEvent {
+                warning: false,
+                reason: "PullImageSucceed",
+                message: format!("Image {image}: no node is selected, nothing was pulled"),
+            }),
             WriteReason::Completed => Some(JobEvent {
                 warning: false,
                 reason: "PullImageSucceed",

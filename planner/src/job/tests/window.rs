@@ -78,9 +78,22 @@ fn pods_select_in_their_order() {
 }
 
 #[test]
+fn a_bad_operator_in_a_pod_selector_is_named() {
+    let spec = r#"{"podSelector":{"matchExpressions":[{"key":"a","operator":"Near"}]}}"#;
+    let plan = World::new(3, spec).step();
+    let text = plan.waiting[0].to_string();
+    assert!(
+        text.starts_with("spec.podSelector: ") && text.contains("\"Near\""),
+        "{text}"
+    );
+}
+
+#[test]
 fn empty_names_mean_no_node_and_the_job_completes() {
     let mut world = World::new(3, r#"{"selector":{"names":[]}}"#);
-    assert_eq!(world.step().write, Some(WriteReason::Completed));
+    let plan = world.step();
+    assert_eq!(plan.write, Some(WriteReason::Completed));
+    assert!(plan.event.expect("told").message.contains("no node is selected"));
     let mut world = World::new(0, "{}");
     world.young = true;
     let plan = world.step();
