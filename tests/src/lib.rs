@@ -27,6 +27,7 @@ mod container;
 pub mod disk;
 #[cfg(feature = "cluster")]
 pub mod events;
+pub mod fleet;
 pub mod net;
 pub mod process;
 #[cfg(feature = "cluster")]

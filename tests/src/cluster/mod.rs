@@ -64,6 +64,7 @@ impl fmt::Display for Containerd {
 #[derive(Clone, Debug)]
 pub struct Options {
     pub name: String,
+    /// With none, there is an API server and nothing else: no controller acts on what is put into it.
     pub nodes: usize,
     pub containerd: Containerd,
 }

@@ -40,8 +40,8 @@ pub(super) async fn up(options: Options) -> Result<Cluster> {
 
 /// Everything up to the first process.
 fn prepare(layout: Layout, options: &Options) -> Result<Cluster> {
-    if options.nodes == 0 || options.nodes > MAX_NODES {
-        bail!("a cluster has 1 to {MAX_NODES} nodes, not {}", options.nodes);
+    if options.nodes > MAX_NODES {
+        bail!("a cluster has up to {MAX_NODES} nodes, not {}", options.nodes);
     }
     if !rustix::process::geteuid().is_root() {
         bail!("a cluster makes network and mount namespaces, which takes root");
@@ -92,6 +92,10 @@ fn prepare(layout: Layout, options: &Options) -> Result<Cluster> {
 async fn start(cluster: &Cluster) -> Result<()> {
     control_plane::start_storage(cluster)?;
     control_plane::start_apiserver(cluster)?;
+    if cluster.description().nodes == 0 {
+        // An API server alone, in which nothing acts by itself: no controller, no scheduler, no collector of garbage.
+        return cluster.wait_api().await.map(drop);
+    }
     nodes::start_runtimes(cluster)?;
     // The sandbox image must be there before the first pod; it is pushed while the API server starts.
     push_pause(cluster).await?;
