@@ -20,12 +20,20 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
-/// Builds packages for this machine, unoptimised, and answers the folder of their programs.
-pub(crate) fn build(packages: &[&str]) -> Result<PathBuf> {
-    let mut build = cargo();
-    build.args(["build", "--quiet"]);
-    for package in packages {
-        build.args(["--package", package]);
+/// Cargo on the whole workspace with all features. Whatever is built for this machine is built so, because cargo chooses the features of a
+/// library by what is asked for in one go, and would build it again for each other choice.
+pub(crate) fn workspace(what: &str) -> Command {
+    let mut command = cargo();
+    command.args([what, "--workspace", "--all-features"]);
+    command
+}
+
+/// Builds programs for this machine, unoptimised, and answers the folder that they are in.
+pub(crate) fn build(programs: &[&str]) -> Result<PathBuf> {
+    let mut build = workspace("build");
+    build.arg("--quiet");
+    for program in programs {
+        build.args(["--bin", program]);
     }
     cmd::show(&mut build)?;
     Ok(target()?.join("debug"))

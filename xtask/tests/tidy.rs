@@ -145,11 +145,30 @@ fn every_file_says_what_it_is_for() {
         let is_test_child = path.ends_with("tests.rs") && text.len() < 200;
         let first = text.lines().find(|line| !line.is_empty()).unwrap_or_default();
         let inner_test = path.file_name().is_some_and(|name| name == "tests.rs");
-        assert!(
-            first.starts_with("//!") || is_test_child || inner_test,
-            "{} has no module doc",
-            path.display()
-        );
+        if !(first.starts_with("//!") || is_test_child || inner_test) {
+            silent.push(path);
+        }
+    }
+    assert!(silent.is_empty(), "without a module doc: {silent:#?}");
+}
+
+/// The test command names the files of integration tests that need no cluster; none may be forgotten.
+#[test]
+fn every_file_of_integration_tests_is_run() {
+    let command = fs::read_to_string(root().join("xtask/src/test/mod.rs")).expect("readable");
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        .no_deps()
+        .exec()
+        .expect("metadata");
+    for target in metadata.packages.iter().flat_map(|package| &package.targets) {
+        if target.is_test() {
+            assert!(
+                command.contains(&format!("\"{}\"", target.name)),
+                "{} is not run",
+                target.name
+            );
+        }
     }
 }
 

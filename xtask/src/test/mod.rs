@@ -11,7 +11,8 @@ use clap::ValueEnum;
 use kruise_tests::cmd;
 use kruise_tests::tools::{self, Setup};
 
-use crate::{codegen, repo};
+use crate::codegen;
+use crate::repo::{self, workspace};
 use count::{Counts, run_tests};
 
 /// Clusters of the tests; taken down before and after.
@@ -54,18 +55,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let began = Instant::now();
     tools::install(Setup { containerd_2: false })?;
     let mut report = vec![("set-up", began.elapsed(), Counts::default())];
-    let on_cluster = |level: &Level| matches!(level, Level::Bed | Level::E2e | Level::Faults | Level::Soak);
-    let bed = match levels.iter().any(on_cluster) {
-        // Built before anything is tested, so that a cluster that cannot come up is told early.
-        true => {
-            let began = Instant::now();
-            let bed = bed::Bed::up(CLUSTER, args.keep)?;
-            report.push(("cluster and install", began.elapsed(), Counts::default()));
-            Some(bed)
-        }
-        false => None,
-    };
+    let mut bed = None;
     for level in levels {
+        if level.needs_cluster() && bed.is_none() {
+            let began = Instant::now();
+            bed = Some(bed::Bed::up(CLUSTER, args.keep)?);
+            report.push(("cluster and install", began.elapsed(), Counts::default()));
+        }
         let began = Instant::now();
         let counts = level.run(args.filter.as_deref())?;
         report.push((level.name(), began.elapsed(), counts));
@@ -88,10 +84,14 @@ impl Level {
         }
     }
 
+    fn needs_cluster(self) -> bool {
+        !matches!(self, Self::Lint | Self::Unit)
+    }
+
     fn run(self, filter: Option<&str>) -> Result<Counts> {
         match self {
             Self::Lint => lint(),
-            Self::Unit => run_tests(cargo(["test", "--workspace", "--exclude", "kruise-tests"]).args(filter)),
+            Self::Unit => run_tests(workspace("test").args(UNIT).args(filter)),
             Self::Bed => run_tests(&mut on_bed("bed", 4, filter)),
             Self::E2e => run_tests(&mut on_bed("e2e", 4, filter)),
             Self::Faults => run_tests(&mut on_bed("faults", 1, filter)),
@@ -100,48 +100,39 @@ impl Level {
     }
 }
 
+/// Every test that needs no cluster. Files of integration tests are named, because those of the cluster are not among them.
+const UNIT: [&str; 7] = [
+    "--lib",
+    "--bins",
+    "--test",
+    "tidy",
+    "--test",
+    "containerd",
+    "--no-fail-fast",
+];
+
 /// The tests of one file on the cluster, so many at once.
 fn on_bed(file: &str, at_once: usize, filter: Option<&str>) -> Command {
-    let mut command = cargo([
-        "test",
-        "--package",
-        "kruise-tests",
-        "--features",
-        "cluster",
-        "--test",
-        file,
-    ]);
-    command
-        .args(filter)
-        .args(["--", "--test-threads", &at_once.to_string()]);
+    let mut command = workspace("test");
+    command.args(["--test", file]).args(filter);
+    command.args(["--", "--test-threads", &at_once.to_string()]);
     command.env("KRUISE_BED", CLUSTER);
     command
 }
 
 fn lint() -> Result<Counts> {
-    cmd::show(&mut cargo(["fmt", "--all", "--check"]))?;
+    cmd::show(repo::cargo().args(["fmt", "--all", "--check"]))?;
     codegen::check()?;
-    cmd::show(&mut cargo([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--all-features",
-        "--",
-        "-D",
-        "warnings",
-    ]))?;
-    cmd::show(cargo(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", "-D warnings"))?;
+    cmd::show(workspace("clippy").args(["--all-targets", "--", "-D", "warnings"]))?;
+    cmd::show(
+        workspace("doc")
+            .arg("--no-deps")
+            .env("RUSTDOCFLAGS", "-D warnings"),
+    )?;
     Ok(Counts {
         passed: 4,
         ..Counts::default()
     })
-}
-
-/// Cargo in the repository.
-fn cargo<const N: usize>(args: [&str; N]) -> Command {
-    let mut command = repo::cargo();
-    command.args(args);
-    command
 }
 
 fn conclude(report: &[(&str, Duration, Counts)]) -> Result<()> {

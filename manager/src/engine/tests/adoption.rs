@@ -1,3 +1,5 @@
+//! What becomes of the tasks that an agent brings along when it attaches.
+
 use kruise_proto::task::{Phase, TaskStatus};
 use serde_json::json;
 

@@ -1,3 +1,5 @@
+//! Who gets an order, when, and with what.
+
 use kruise_proto::dispatch::Refusal;
 use kruise_proto::task::{Phase, Reason};
 use serde_json::json;

@@ -1,3 +1,5 @@
+//! When results are written, and when agents may forget them.
+
 use kruise_proto::task::{Phase, Reason};
 use serde_json::json;
 

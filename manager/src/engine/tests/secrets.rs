@@ -1,3 +1,5 @@
+//! Pull secrets: read when used, missing ones told.
+
 use kruise_proto::dispatch::Credential;
 use kruise_proto::task::Phase;
 use serde_json::json;

@@ -1,0 +1,25 @@
+//! `cargo xtask bench`: measurements, with their targets and with what the same machine can do at best.
+
+mod baseline;
+mod bed;
+mod control_plane;
+mod jobs;
+mod manager;
+mod meter;
+mod report;
+mod scale;
+
+use anyhow::Result;
+use clap::Subcommand;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// The manager with thousands of agents: memory, storms, broadcasts, latency, CPU per order, API writes.
+    ControlPlane(control_plane::Args),
+}
+
+pub(crate) fn run(command: &Command) -> Result<()> {
+    match command {
+        Command::ControlPlane(args) => control_plane::run(args),
+    }
+}
