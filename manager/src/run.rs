@@ -34,6 +34,8 @@ use crate::{dispatch, inspect};
 const GRACE: Duration = Duration::from_secs(2);
 /// Work is a few thousand small messages a second at most; more threads only cost memory on large machines.
 const THREADS: usize = 4;
+/// For learning the signing keys and what tokens are bound to, before the first agent is let in.
+const INFORMED: Duration = Duration::from_secs(5);
 /// For letting go of the lease.
 const RELEASE: Duration = Duration::from_secs(5);
 
@@ -80,6 +82,7 @@ struct Parts {
     clock: Monotonic,
     api: Api,
     leadership: Leadership,
+    verifier: Arc<ApiVerifier>,
     serving: Serving,
     health: Health,
     /// Stops what nobody waits for: trust store and plain HTTP.
@@ -93,8 +96,10 @@ async fn manage(config: Config) -> anyhow::Result<()> {
     let (leadership, control) = Leadership::new(clock.clone());
     let metrics = Metrics::default();
     let serving = Serving::default();
+    let api = api(&config, &leadership, &metrics).await?;
     let parts = Parts {
-        api: api(&config, &leadership, &metrics).await?,
+        verifier: verifier(&config, &api, &clock),
+        api,
         health: Health::new(vec![Check::new("serving-certificate", {
             let serving = serving.clone();
             move || serving.is_ready()
@@ -113,8 +118,10 @@ async fn manage(config: Config) -> anyhow::Result<()> {
     let listener = listener.context("gRPC needs an address")?;
     plain_http(&config, &parts)?;
     trust_store(&config, &parts);
+    parts.verifier.learn(parts.rest.clone());
+    let ready = async { tokio::join!(certificate(&parts.serving), parts.verifier.informed(INFORMED)) };
     tokio::select! {
-        () = certificate(&parts.serving) => {}
+        _ = ready => {}
         name = signals.next() => {
             tracing::info!(signal = name, "told to end before anything was served");
             return Ok(());
@@ -257,17 +264,17 @@ fn engine(config: &Config, parts: &Parts) -> EngineHandle {
     })
 }
 
-fn identity(config: &Config, parts: &Parts) -> Identity {
+fn verifier(config: &Config, api: &Api, clock: &Monotonic) -> Arc<ApiVerifier> {
     let settings = identity::Settings {
         namespace: config.pod.namespace.clone(),
         service_account: config.agent_service_account.clone(),
         reviews_per_second: config.engine.attach_per_second,
     };
-    Identity::new(ApiVerifier::new(settings, parts.api.clone(), parts.clock.clone()))
+    Arc::new(ApiVerifier::new(settings, api.clone(), clock.clone()))
 }
 
 fn routes(config: &Config, parts: &Parts, engine: &EngineHandle) -> (RoutesFor, Reporter) {
-    let identity = identity(config, parts);
+    let identity = Identity::shared(Arc::clone(&parts.verifier));
     let roots = inspect::ConfigMapRoots::new(
         parts.api.clone(),
         config.pod.namespace.clone(),

@@ -77,14 +77,8 @@ impl DispatchService for Dispatch {
     async fn attach(&self, request: Request<Streaming<AttachRequest>>) -> Result<Response<Outbound>, Status> {
         let peer = peer(&request);
         let shared = &self.shared;
-        let agent = match bearer(request.metadata()) {
-            Ok(token) => shared.identity.agent(token).await,
-            Err(error) => Err(error),
-        };
-        let agent = agent.map_err(|error| {
-            tracing::warn!(peer, reason = error.reason(), %error, "an agent was refused");
-            Status::from(error)
-        })?;
+        // Refusals are written down by the layer around all services.
+        let agent = shared.identity.agent(bearer(request.metadata())?).await?;
         shared
             .leadership
             .check()

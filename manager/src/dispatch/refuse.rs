@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use kruise_api::ids::NodeName;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
 use crate::engine::event::AttachRefused;
-use crate::identity::DOMAIN;
+use crate::identity::{AuthError, DOMAIN};
 use crate::leader::Peer;
 
 /// When to come back to a replica that does not know the leader, or to a leader that is not ready.
@@ -31,6 +32,19 @@ fn with_details(
         details.set_retry_info(retry);
     }
     Status::with_error_details(code, message, details)
+}
+
+/// The reason in a status, for logs; the code of one that has none.
+pub(super) fn reason(status: &Status) -> String {
+    let details = status.get_error_details();
+    details
+        .error_info()
+        .map_or_else(|| format!("{:?}", status.code()), |info| info.reason.clone())
+}
+
+/// Whether a status says that the caller may not, rather than not now.
+pub(super) fn is_refusal(status: &Status) -> bool {
+    matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied)
 }
 
 /// This replica does not lead; who does is in `leader_address`.
@@ -107,9 +121,11 @@ pub(super) fn replaced() -> Status {
     )
 }
 
-pub(super) fn node_gone() -> Status {
-    let message = "the node has been deleted, or made again";
-    status(Code::PermissionDenied, "NODE_GONE", message, None)
+pub(super) fn node_gone(name: &NodeName) -> Status {
+    AuthError::NodeGone {
+        node: name.to_string(),
+    }
+    .into()
 }
 
 pub(super) fn old_epoch() -> Status {

@@ -84,11 +84,17 @@ impl Session {
             Ok(mut orders) => {
                 let status = self.converse(&mut inbound, &mut orders, &out).await;
                 self.shared.engine.detached(self.id).await;
-                tracing::info!(node = %self.agent.node_name, peer = self.peer, reason = status.message(), "an agent is gone");
+                let (reason, detail) = (refuse::reason(&status), status.message());
+                if refuse::is_refusal(&status) {
+                    tracing::warn!(node = %self.agent.node_name, peer = self.peer, reason, detail, "an agent was cut off");
+                } else {
+                    tracing::info!(node = %self.agent.node_name, peer = self.peer, reason, detail, "an agent is gone");
+                }
                 status
             }
             Err(status) => {
-                tracing::warn!(node = %self.agent.node_name, peer = self.peer, reason = status.message(), "an agent was not let in");
+                let (reason, detail) = (refuse::reason(&status), status.message());
+                tracing::warn!(node = %self.agent.node_name, peer = self.peer, reason, detail, "an agent was not let in");
                 status
             }
         };
@@ -186,13 +192,14 @@ impl Session {
         out: &Sender,
     ) -> Status {
         let mut verification: Option<Verification> = None;
+        let mut ended = self.shared.identity.ended(&self.agent);
         loop {
             if let Some(fresh) = self.fresh.take() {
                 verification = Some(self.verify(fresh));
             }
             let deadline = self.next_deadline().saturating_sub(self.now());
             let step = tokio::select! {
-                // All are cancel-safe: a message is either taken or still there, and the verification is kept outside.
+                // All are cancel-safe: a message is either taken or still there, and the two long ones are kept outside.
                 message = inbound.message() => match message {
                     Ok(Some(message)) => self.receive(message, out).await,
                     Ok(None) => return Status::ok("the agent closed the stream"),
@@ -205,8 +212,11 @@ impl Session {
                 },
                 verified = pending(&mut verification) => {
                     verification = None;
-                    self.renewed(verified)
+                    let renewed = self.renewed(verified);
+                    ended = self.shared.identity.ended(&self.agent);
+                    renewed
                 }
+                error = &mut ended => return error.into(),
                 () = tokio::time::sleep(deadline) => self.check_time().await,
             };
             if let Err(status) = step {
@@ -337,7 +347,7 @@ impl Session {
             ToAgent::Close(reason) => {
                 return Err(match reason {
                     CloseReason::Replaced => refuse::replaced(),
-                    CloseReason::NodeGone => refuse::node_gone(),
+                    CloseReason::NodeGone => refuse::node_gone(&self.agent.node_name),
                     CloseReason::OldEpoch => refuse::old_epoch(),
                     CloseReason::NotLeading => self.not_leading(),
                 });
@@ -377,6 +387,7 @@ impl Session {
                 if (&agent.node_name, &agent.node_uid) == (&self.agent.node_name, &self.agent.node_uid) =>
             {
                 self.token_end = self.now().saturating_add(agent.valid_for);
+                self.agent = agent;
                 Ok(())
             }
             Ok(agent) => Err(self.mismatch(agent.node_name.to_string())),

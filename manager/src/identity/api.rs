@@ -1,28 +1,35 @@
-//! The verifier that asks the API server.
+//! The verifier that is used in a cluster.
+//!
+//! An agent's token is believed when its signature is one of the API server's, its words are in order (issuer, audience, account, time) and
+//! everything that it is bound to still exists: pod, node, account, each with the same UID. All of that is known here, so that thousands of
+//! agents can attach at once without a request. Whatever is not known — no keys, no node in the token, a pod that is too new — is asked
+//! of the API server by TokenReview, at a limited rate.
+//!
+//! A person's token may be of any kind that the API server takes, so that it is always asked.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, UserInfo};
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::{Node, Pod};
 use kruise_api::ids::{NodeName, NodeUid};
-use kruise_api::names::{AGENT_AUDIENCE, INSPECT_AUDIENCE, INSPECT_GROUP};
-use kube::api::PostParams;
+use kruise_api::names::{AGENT_AUDIENCE, INSPECT_AUDIENCE};
 use sha2::{Digest, Sha256};
-use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
-use super::limit::{Bucket, Expiring, Key};
-use super::token::Claims;
-use super::{AgentIdentity, AuthError, Person, Verifier};
+use super::directory::{Directory, Look, Subject, watch};
+use super::follow::Follower;
+use super::keyring::{Keyring, Known};
+use super::keys::Doubt;
+use super::limit::{Expiring, Key};
+use super::review::{Place, Reviewer};
+use super::token::{Bound, Claims};
+use super::{AgentIdentity, AuthError, Person, Settings, Verifier};
 use crate::clock::Monotonic;
 use crate::kubeapi::Api;
 
-/// How long a verified token is believed without asking again: the bound on how long a removed pod's agent stays in.
-const BELIEVED: Duration = Duration::from_secs(60);
+/// How long the API server's word about a token is taken without asking again.
+const BELIEVED: Duration = Duration::from_secs(30);
 /// How long a refusal is repeated without asking again.
 const REFUSED: Duration = Duration::from_secs(10);
 /// How long an answer about rights is good.
@@ -31,100 +38,36 @@ const RIGHTS: Duration = Duration::from_secs(10);
 const MOST_BELIEVED: usize = 32_768;
 /// Refusals and rights are remembered to spare the API server, so that forgetting some only costs requests.
 const MOST_OTHERS: usize = 4_096;
-/// Reviews under way at once; the API server answers one within milliseconds.
-const REVIEWS: usize = 32;
-/// Time to get one of those places.
-const PATIENCE: Duration = Duration::from_secs(3);
+/// Steps in which keys and watches are waited for at the start.
+const STEP: Duration = Duration::from_millis(50);
 
-const EXTRA: &str = "authentication.kubernetes.io/";
-
-/// Who the agents are, and how often tokens may be looked at.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// Namespace of the agents.
-    pub namespace: String,
-    /// Their service account.
-    pub service_account: String,
-    /// Reviews a second, and at once.
-    pub reviews_per_second: u32,
-}
-
-/// Asks the API server, remembers for a short time, and asks only so often.
+/// Verifies tokens by what it knows, and asks the API server about the rest.
 #[derive(Debug)]
 pub struct ApiVerifier {
     settings: Settings,
     api: Api,
     clock: Monotonic,
-    places: Semaphore,
+    keyring: Arc<Keyring>,
+    directory: Arc<Directory>,
+    reviewer: Arc<Reviewer>,
     memory: Mutex<Memory>,
 }
 
 #[derive(Debug)]
 struct Memory {
-    believed: Expiring<Verified>,
+    agents: Expiring<Place>,
+    people: Expiring<Person>,
     refused: Expiring<AuthError>,
     rights: Expiring<bool>,
-    bucket: Bucket,
-}
-
-/// A verified token, as it is remembered.
-#[derive(Clone, Debug)]
-struct Verified {
-    who: Arc<Who>,
-    /// End of the token on our clock.
-    ends: Duration,
-}
-
-#[derive(Debug)]
-enum Who {
-    Agent {
-        node_name: NodeName,
-        node_uid: NodeUid,
-        pod_name: String,
-        pod_uid: String,
-    },
-    Person(Person),
 }
 
 impl Verifier for ApiVerifier {
     fn agent<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<AgentIdentity, AuthError>> {
-        async move {
-            // Agents' tokens are always of this form, people's need not be.
-            if Claims::of(token).is_none() {
-                return Err(invalid("it is no service account token"));
-            }
-            let verified = self.verified(token, AGENT_AUDIENCE).await?;
-            match &*verified.who {
-                Who::Agent {
-                    node_name,
-                    node_uid,
-                    pod_name,
-                    pod_uid,
-                } => Ok(AgentIdentity {
-                    node_name: node_name.clone(),
-                    node_uid: node_uid.clone(),
-                    pod_name: pod_name.clone(),
-                    pod_uid: pod_uid.clone(),
-                    valid_for: verified.ends.saturating_sub(self.clock.now()),
-                }),
-                Who::Person(person) => Err(AuthError::NotAnAgent {
-                    username: person.username.clone(),
-                }),
-            }
-        }
-        .boxed()
+        self.agent_of(token).boxed()
     }
 
     fn person<'a>(&'a self, token: &'a str) -> BoxFuture<'a, Result<Person, AuthError>> {
-        async move {
-            match &*self.verified(token, INSPECT_AUDIENCE).await?.who {
-                Who::Person(person) => Ok(person.clone()),
-                Who::Agent { .. } => Err(AuthError::WrongAudience {
-                    wanted: INSPECT_AUDIENCE.to_owned(),
-                }),
-            }
-        }
-        .boxed()
+        self.person_of(token).boxed()
     }
 
     fn allowed<'a>(
@@ -135,73 +78,238 @@ impl Verifier for ApiVerifier {
     ) -> BoxFuture<'a, Result<(), AuthError>> {
         self.right(person, resource, verb).boxed()
     }
+
+    fn ended(&self, agent: &AgentIdentity) -> BoxFuture<'static, AuthError> {
+        let place = Place {
+            pod_name: agent.pod_name.clone(),
+            pod_uid: agent.pod_uid.clone(),
+            node_name: agent.node_name.to_string(),
+            node_uid: agent.node_uid.to_string(),
+        };
+        let follower = Follower {
+            api: self.api.clone(),
+            clock: self.clock.clone(),
+            directory: Arc::clone(&self.directory),
+            reviewer: Arc::clone(&self.reviewer),
+        };
+        follower.ended(place).boxed()
+    }
 }
 
 impl ApiVerifier {
-    /// A verifier that remembers nothing yet.
+    /// A verifier that knows nothing yet, and so asks the API server about everybody.
     #[must_use]
     pub fn new(settings: Settings, api: Api, clock: Monotonic) -> Self {
         let memory = Memory {
-            believed: Expiring::new(MOST_BELIEVED),
+            agents: Expiring::new(MOST_BELIEVED),
+            people: Expiring::new(MOST_OTHERS),
             refused: Expiring::new(MOST_OTHERS),
             rights: Expiring::new(MOST_OTHERS),
-            bucket: Bucket::new(settings.reviews_per_second),
         };
         Self {
+            keyring: Arc::new(Keyring::new(api.clone(), clock.clone())),
+            directory: Arc::default(),
+            reviewer: Arc::new(Reviewer::new(settings.clone(), api.clone(), clock.clone())),
+            memory: Mutex::new(memory),
             settings,
             api,
             clock,
-            places: Semaphore::new(REVIEWS),
-            memory: Mutex::new(memory),
         }
     }
 
-    async fn verified(&self, token: &str, audience: &str) -> Result<Verified, AuthError> {
-        let key = hash([audience, token]);
-        let now = self.clock.now();
-        if let Some(known) = self.recall(&key, now) {
-            return known;
+    /// Fetches keys and watches pods, nodes and the account from now on, until `stop`.
+    pub fn learn(&self, stop: CancellationToken) {
+        let agents = watch::Agents {
+            namespace: self.settings.namespace.clone(),
+            service_account: self.settings.service_account.clone(),
+        };
+        tokio::spawn(watch::run(
+            Arc::clone(&self.directory),
+            self.api.reader(),
+            agents,
+            self.clock.clone(),
+            stop.clone(),
+        ));
+        let keyring = Arc::clone(&self.keyring);
+        tokio::spawn(async move { keyring.run(stop).await });
+    }
+
+    /// Waits until agents can be verified without asking, but no longer than `limit`: it goes without, only slower.
+    pub async fn informed(&self, limit: Duration) {
+        let informed = async {
+            while !(self.directory.is_complete() && self.keyring.current().is_some()) {
+                tokio::time::sleep(STEP).await;
+            }
+        };
+        if tokio::time::timeout(limit, informed).await.is_err() {
+            tracing::warn!(
+                "signing keys, pods or nodes are not known yet; agents' tokens are verified by TokenReview"
+            );
         }
-        let claims = Claims::of(token);
-        if claims.as_ref().is_some_and(|claims| !claims.is_for(audience)) {
-            return Err(AuthError::WrongAudience {
-                wanted: audience.to_owned(),
+    }
+
+    async fn agent_of(&self, token: &str) -> Result<AgentIdentity, AuthError> {
+        // Agents' tokens are always of this form, people's need not be.
+        let claims = Claims::of(token).ok_or_else(|| AuthError::invalid("it is no service account token"))?;
+        if !claims.is_for(AGENT_AUDIENCE) {
+            return Err(wrong_audience(AGENT_AUDIENCE));
+        }
+        let left = self.lifetime(Some(&claims))?;
+        match self.known(token, &claims).await? {
+            Some(place) => Ok(identity(place, left)),
+            None => self.reviewed_agent(token, left).await,
+        }
+    }
+
+    /// Pod and node of a token that can be verified by what is known here. None when the API server is to be asked.
+    async fn known(&self, token: &str, claims: &Claims) -> Result<Option<Place>, AuthError> {
+        let Some(keys) = self.signed(token).await? else {
+            return Ok(None);
+        };
+        // The API server takes more than one issuer while it moves from one to another.
+        if claims.iss != keys.issuer {
+            return Ok(None);
+        }
+        if !claims.has_begun(self.api.now().as_second()) {
+            return Err(AuthError::invalid("it is not valid yet"));
+        }
+        let username = self.settings.username();
+        if claims.sub != username {
+            return Err(AuthError::NotAnAgent {
+                username: claims.sub.clone(),
             });
         }
-        let left = self.lifetime(claims)?;
-        let result = self.review(token, audience).await;
-        let result = result.map(|who| Verified {
-            who: Arc::new(who),
-            ends: now + left,
-        });
-        self.remember(key, &result);
-        result
+        let bound = claims.bound.clone().unwrap_or_default();
+        let Bound { pod: Some(pod), .. } = &bound else {
+            return Err(AuthError::not_in_a_pod(&username));
+        };
+        let (Some(node), Some(account)) = (&bound.node, &bound.serviceaccount) else {
+            return Ok(None);
+        };
+        let subject = Subject {
+            pod_name: &pod.name,
+            pod_uid: &pod.uid,
+            node_name: &node.name,
+            node_uid: &node.uid,
+            account_uid: Some(&account.uid),
+        };
+        match self.directory.look(&subject, self.clock.now(), self.api.now()) {
+            Look::Alive(_) => Ok(Some(Place {
+                pod_name: pod.name.clone(),
+                pod_uid: pod.uid.clone(),
+                node_name: node.name.clone(),
+                node_uid: node.uid.clone(),
+            })),
+            Look::Gone(error) => Err(error),
+            Look::Absent(_) | Look::Unsure => Ok(None),
+        }
     }
 
-    fn recall(&self, key: &Key, now: Duration) -> Option<Result<Verified, AuthError>> {
-        let memory = self.memory();
-        memory
-            .believed
-            .get(key, now)
-            .map(Ok)
-            .or_else(|| memory.refused.get(key, now).map(Err))
-    }
-
-    fn remember(&self, key: Key, result: &Result<Verified, AuthError>) {
-        let now = self.clock.now();
-        let mut memory = self.memory();
-        match result {
-            Ok(verified) => {
-                let until = verified.ends.min(now + BELIEVED);
-                memory.believed.insert(key, verified.clone(), until, now);
+    /// The keys that a token is signed by; none when that cannot be told here.
+    async fn signed(&self, token: &str) -> Result<Option<Arc<Known>>, AuthError> {
+        let Some(mut known) = self.keyring.current() else {
+            return Ok(None);
+        };
+        let mut checked = known.keys.check(token);
+        if checked == Err(Doubt::UnknownKey) {
+            let Some(newest) = self.keyring.newest().await else {
+                return Ok(None);
+            };
+            checked = newest.keys.check(token);
+            known = newest;
+        }
+        match checked {
+            Ok(()) => Ok(Some(known)),
+            Err(Doubt::OtherKind) => Ok(None),
+            Err(Doubt::Malformed) => Err(AuthError::invalid("it is no service account token")),
+            Err(Doubt::Forged | Doubt::UnknownKey) => {
+                Err(AuthError::invalid("it is not signed by the API server"))
             }
-            Err(AuthError::Backend { .. }) => {}
-            Err(refusal) => memory.refused.insert(key, refusal.clone(), now + REFUSED, now),
+        }
+    }
+
+    /// An agent by the API server's word.
+    async fn reviewed_agent(&self, token: &str, left: Duration) -> Result<AgentIdentity, AuthError> {
+        let key = hash([AGENT_AUDIENCE, token]);
+        let now = self.clock.now();
+        self.memory().refused.get(&key, now).map_or(Ok(()), Err)?;
+        let known = self.memory().agents.get(&key, now);
+        let place = match known {
+            Some(place) => place,
+            None => {
+                let place = self
+                    .review_agent(token)
+                    .await
+                    .inspect_err(|error| self.remember_refusal(key, error))?;
+                let until = now + left.min(BELIEVED);
+                self.memory().agents.insert(key, place.clone(), until, now);
+                place
+            }
+        };
+        match self
+            .directory
+            .look(&place.subject(), self.clock.now(), self.api.now())
+        {
+            Look::Gone(error) => Err(error),
+            Look::Alive(_) | Look::Absent(_) | Look::Unsure => Ok(identity(place, left)),
+        }
+    }
+
+    async fn review_agent(&self, token: &str) -> Result<Place, AuthError> {
+        let user = self.reviewer.user(token, AGENT_AUDIENCE).await?;
+        let place = self.reviewer.place_of(user).await?;
+        let (name, uid) = (&place.node_name, &place.node_uid);
+        match self.directory.has_node(name, uid, self.clock.now()) {
+            Some(true) => {}
+            Some(false) => return Err(AuthError::node_gone(name)),
+            None => self.reviewer.check_node(name, uid).await?,
+        }
+        Ok(place)
+    }
+
+    async fn person_of(&self, token: &str) -> Result<Person, AuthError> {
+        let key = hash([INSPECT_AUDIENCE, token]);
+        let now = self.clock.now();
+        let known = self.memory().people.get(&key, now);
+        if let Some(person) = known {
+            return Ok(person);
+        }
+        self.memory().refused.get(&key, now).map_or(Ok(()), Err)?;
+        let claims = Claims::of(token);
+        if claims
+            .as_ref()
+            .is_some_and(|claims| !claims.is_for(INSPECT_AUDIENCE))
+        {
+            return Err(wrong_audience(INSPECT_AUDIENCE));
+        }
+        let left = self.lifetime(claims.as_ref())?;
+        let user = self
+            .reviewer
+            .user(token, INSPECT_AUDIENCE)
+            .await
+            .inspect_err(|error| self.remember_refusal(key, error))?;
+        let person = Person {
+            username: user.username.unwrap_or_default(),
+            uid: user.uid.unwrap_or_default(),
+            groups: user.groups.unwrap_or_default(),
+            extra: user.extra.unwrap_or_default().into_iter().collect(),
+        };
+        let until = now + left.min(BELIEVED);
+        self.memory().people.insert(key, person.clone(), until, now);
+        Ok(person)
+    }
+
+    fn remember_refusal(&self, key: Key, error: &AuthError) {
+        if !matches!(error, AuthError::Backend { .. }) {
+            let now = self.clock.now();
+            self.memory()
+                .refused
+                .insert(key, error.clone(), now + REFUSED, now);
         }
     }
 
     /// How long the token is good by its own words; an hour for one that does not say.
-    fn lifetime(&self, claims: Option<Claims>) -> Result<Duration, AuthError> {
+    fn lifetime(&self, claims: Option<&Claims>) -> Result<Duration, AuthError> {
         let Some(end) = claims.and_then(|claims| claims.exp) else {
             return Ok(Duration::from_secs(3600));
         };
@@ -212,171 +320,48 @@ impl ApiVerifier {
         }
     }
 
-    async fn review(&self, token: &str, audience: &str) -> Result<Who, AuthError> {
-        let _place = self.admitted().await?;
-        let review = TokenReview {
-            spec: TokenReviewSpec {
-                token: Some(token.to_owned()),
-                audiences: Some(vec![audience.to_owned()]),
-            },
-            ..TokenReview::default()
-        };
-        let reviews: kube::Api<TokenReview> = kube::Api::all(self.api.plain());
-        let answer = reviews
-            .create(&PostParams::default(), &review)
-            .await
-            .map_err(|error| backend(&error))?;
-        let status = answer.status.unwrap_or_default();
-        if !status.authenticated.unwrap_or(false) {
-            // The server's words may change and are for our log only; the caller learns no more than it must.
-            tracing::debug!(
-                error = status.error.as_deref().unwrap_or_default(),
-                "token review"
-            );
-            return Err(invalid("the API server does not accept it"));
-        }
-        if !status
-            .audiences
-            .unwrap_or_default()
-            .iter()
-            .any(|granted| granted == audience)
-        {
-            return Err(AuthError::WrongAudience {
-                wanted: audience.to_owned(),
-            });
-        }
-        let user = status.user.unwrap_or_default();
-        if audience == AGENT_AUDIENCE {
-            self.agent_of(user).await
-        } else {
-            Ok(Who::Person(person_of(user)))
-        }
-    }
-
-    /// A place among the reviews that may run at once, and a drop from the bucket.
-    async fn admitted(&self) -> Result<tokio::sync::SemaphorePermit<'_>, AuthError> {
-        let busy = |retry_after| AuthError::Backend {
-            detail: "too many tokens at once".to_owned(),
-            retry_after,
-        };
-        self.memory().bucket.take(self.clock.now()).map_err(busy)?;
-        let place = tokio::time::timeout(PATIENCE, self.places.acquire()).await;
-        place.map_err(|_| busy(PATIENCE))?.map_err(|_| busy(PATIENCE))
-    }
-
-    async fn agent_of(&self, user: UserInfo) -> Result<Who, AuthError> {
-        let Settings {
-            namespace,
-            service_account,
-            ..
-        } = &self.settings;
-        let username = user.username.unwrap_or_default();
-        if username != format!("system:serviceaccount:{namespace}:{service_account}") {
-            return Err(AuthError::NotAnAgent { username });
-        }
-        let extra = user.extra.unwrap_or_default();
-        let (Some(pod_name), Some(pod_uid)) = (first(&extra, "pod-name"), first(&extra, "pod-uid")) else {
-            return Err(AuthError::NotAnAgent {
-                username: format!("{username} without a pod"),
-            });
-        };
-        let (node_name, node_uid) = match (first(&extra, "node-name"), first(&extra, "node-uid")) {
-            (Some(name), Some(uid)) => (name, uid),
-            _ => self.node_of(&pod_name, &pod_uid).await?,
-        };
-        Ok(Who::Agent {
-            node_name: NodeName::new(node_name),
-            node_uid: NodeUid::new(node_uid),
-            pod_name,
-            pod_uid,
-        })
-    }
-
-    /// Node of a pod, for API servers that do not put it into tokens.
-    async fn node_of(&self, pod_name: &str, pod_uid: &str) -> Result<(String, String), AuthError> {
-        let pods: kube::Api<Pod> = kube::Api::namespaced(self.api.plain(), &self.settings.namespace);
-        let pod = pods.get_opt(pod_name).await.map_err(|error| backend(&error))?;
-        let pod = pod.filter(|pod| pod.metadata.uid.as_deref() == Some(pod_uid));
-        let pod = pod.ok_or_else(|| invalid("its pod is gone"))?;
-        let name = pod
-            .spec
-            .and_then(|spec| spec.node_name)
-            .ok_or_else(|| invalid("its pod has no node"))?;
-        let nodes: kube::Api<Node> = kube::Api::all(self.api.plain());
-        let node = nodes.get_opt(&name).await.map_err(|error| backend(&error))?;
-        let uid = node
-            .and_then(|node| node.metadata.uid)
-            .ok_or_else(|| invalid("its node is gone"))?;
-        Ok((name, uid))
-    }
-
     async fn right(&self, person: &Person, resource: &str, verb: &str) -> Result<(), AuthError> {
-        let forbidden = || AuthError::Forbidden {
-            username: person.username.clone(),
-            resource: resource.to_owned(),
-            verb: verb.to_owned(),
-        };
         let groups = person.groups.join("\n");
         let key = hash(["right", &person.username, &person.uid, &groups, resource, verb]);
         let known = self.memory().rights.get(&key, self.clock.now());
         let allowed = match known {
             Some(known) => known,
             None => {
-                let allowed = self.ask_right(person, resource, verb).await?;
+                let allowed = self.reviewer.right(person, resource, verb).await?;
                 let now = self.clock.now();
                 self.memory().rights.insert(key, allowed, now + RIGHTS, now);
                 allowed
             }
         };
-        if allowed { Ok(()) } else { Err(forbidden()) }
+        if allowed {
+            return Ok(());
+        }
+        Err(AuthError::Forbidden {
+            username: person.username.clone(),
+            resource: resource.to_owned(),
+            verb: verb.to_owned(),
+        })
     }
 
-    async fn ask_right(&self, person: &Person, resource: &str, verb: &str) -> Result<bool, AuthError> {
-        let _place = self.admitted().await?;
-        let review = SubjectAccessReview {
-            spec: SubjectAccessReviewSpec {
-                user: Some(person.username.clone()),
-                uid: Some(person.uid.clone()).filter(|uid| !uid.is_empty()),
-                groups: Some(person.groups.clone()),
-                extra: Some(person.extra.iter().cloned().collect()),
-                resource_attributes: Some(ResourceAttributes {
-                    group: Some(INSPECT_GROUP.to_owned()),
-                    resource: Some(resource.to_owned()),
-                    verb: Some(verb.to_owned()),
-                    ..ResourceAttributes::default()
-                }),
-                ..SubjectAccessReviewSpec::default()
-            },
-            ..SubjectAccessReview::default()
-        };
-        let reviews: kube::Api<SubjectAccessReview> = kube::Api::all(self.api.plain());
-        let answer = reviews
-            .create(&PostParams::default(), &review)
-            .await
-            .map_err(|error| backend(&error))?;
-        Ok(answer.status.is_some_and(|status| status.allowed))
-    }
-
-    fn memory(&self) -> std::sync::MutexGuard<'_, Memory> {
+    fn memory(&self) -> MutexGuard<'_, Memory> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn person_of(user: UserInfo) -> Person {
-    Person {
-        username: user.username.unwrap_or_default(),
-        uid: user.uid.unwrap_or_default(),
-        groups: user.groups.unwrap_or_default(),
-        extra: user.extra.unwrap_or_default().into_iter().collect(),
+fn identity(place: Place, valid_for: Duration) -> AgentIdentity {
+    AgentIdentity {
+        node_name: NodeName::new(place.node_name),
+        node_uid: NodeUid::new(place.node_uid),
+        pod_name: place.pod_name,
+        pod_uid: place.pod_uid,
+        valid_for,
     }
 }
 
-fn first(extra: &BTreeMap<String, Vec<String>>, name: &str) -> Option<String> {
-    extra
-        .get(&format!("{EXTRA}{name}"))?
-        .first()
-        .filter(|value| !value.is_empty())
-        .cloned()
+fn wrong_audience(wanted: &str) -> AuthError {
+    AuthError::WrongAudience {
+        wanted: wanted.to_owned(),
+    }
 }
 
 /// Parts with their lengths, so that no two lists of parts look alike.
@@ -387,25 +372,6 @@ fn hash<const N: usize>(parts: [&str; N]) -> Key {
         hash.update(part);
     }
     hash.finalize().into()
-}
-
-fn invalid(detail: &str) -> AuthError {
-    AuthError::TokenInvalid {
-        detail: detail.to_owned(),
-    }
-}
-
-fn backend(error: &kube::Error) -> AuthError {
-    // Errors of the client name URLs and causes, never bodies.
-    tracing::warn!(error = %crate::telemetry::chain(error), "the API server could not be asked about a caller");
-    let detail = match error {
-        kube::Error::Api(status) => format!("the API server answered {}", status.code),
-        _ => "the API server does not answer".to_owned(),
-    };
-    AuthError::Backend {
-        detail,
-        retry_after: Duration::from_secs(2),
-    }
 }
 
 #[cfg(test)]

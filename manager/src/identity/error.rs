@@ -17,7 +17,7 @@ pub enum AuthError {
     /// The API server does not accept the token.
     #[error("the token is not valid: {detail}")]
     TokenInvalid {
-        /// The API server's words.
+        /// For people.
         detail: String,
     },
     /// The token has ended.
@@ -43,6 +43,12 @@ pub enum AuthError {
         /// Node that was claimed, or what differs.
         claimed: String,
     },
+    /// The node of a token was deleted, or made again under the same name.
+    #[error("node {node:?} has been deleted, or made again, since the token was issued")]
+    NodeGone {
+        /// Its name.
+        node: String,
+    },
     /// A known person without the right.
     #[error("{username} may not {verb} {resource}.inspect.kruise.io")]
     Forbidden {
@@ -64,6 +70,32 @@ pub enum AuthError {
 }
 
 impl AuthError {
+    pub(super) fn invalid(detail: &str) -> Self {
+        Self::TokenInvalid {
+            detail: detail.to_owned(),
+        }
+    }
+
+    pub(super) fn not_in_a_pod(username: &str) -> Self {
+        Self::NotAnAgent {
+            username: format!("{username} without a pod"),
+        }
+    }
+
+    pub(super) fn pod_gone() -> Self {
+        Self::invalid("its pod is gone")
+    }
+
+    pub(super) fn account_gone() -> Self {
+        Self::invalid("its service account is gone")
+    }
+
+    pub(super) fn node_gone(name: &str) -> Self {
+        Self::NodeGone {
+            node: name.to_owned(),
+        }
+    }
+
     /// Stable name of the refusal, as in `google.rpc.ErrorInfo`.
     #[must_use]
     pub fn reason(&self) -> &'static str {
@@ -74,6 +106,7 @@ impl AuthError {
             Self::WrongAudience { .. } => "WRONG_AUDIENCE",
             Self::NotAnAgent { .. } => "NOT_AN_AGENT",
             Self::NodeMismatch { .. } => "NODE_MISMATCH",
+            Self::NodeGone { .. } => "NODE_GONE",
             Self::Forbidden { .. } => "FORBIDDEN",
             Self::Backend { .. } => "AUTH_BACKEND_UNAVAILABLE",
         }
@@ -87,9 +120,10 @@ impl AuthError {
             | Self::TokenInvalid { .. }
             | Self::TokenExpired
             | Self::WrongAudience { .. } => Code::Unauthenticated,
-            Self::NotAnAgent { .. } | Self::NodeMismatch { .. } | Self::Forbidden { .. } => {
-                Code::PermissionDenied
-            }
+            Self::NotAnAgent { .. }
+            | Self::NodeMismatch { .. }
+            | Self::NodeGone { .. }
+            | Self::Forbidden { .. } => Code::PermissionDenied,
             Self::Backend { .. } => Code::Unavailable,
         }
     }
@@ -137,6 +171,11 @@ mod tests {
                 },
                 Code::PermissionDenied,
                 "NODE_MISMATCH",
+            ),
+            (
+                AuthError::NodeGone { node: text() },
+                Code::PermissionDenied,
+                "NODE_GONE",
             ),
             (
                 AuthError::Forbidden {

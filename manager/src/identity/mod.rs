@@ -1,12 +1,21 @@
 //! Who is calling: agents by their projected tokens, people by theirs.
 //!
 //! Nothing of a token is logged or kept; caches know it by its SHA-256.
+//!
+//! - [`ApiVerifier`] says how tokens are judged; `keys` checks signatures, `keyring` fetches the keys, `directory` watches what tokens are
+//!   bound to, `review` asks the API server about the rest.
+//! - `follow` ends what was begun with a token once its pod, node or account is gone.
 
 mod api;
+mod directory;
 mod error;
 #[cfg(test)]
 pub(crate) mod fake;
+mod follow;
+mod keyring;
+mod keys;
 mod limit;
+mod review;
 mod token;
 
 use std::sync::Arc;
@@ -15,9 +24,32 @@ use std::time::Duration;
 use futures::future::BoxFuture;
 use kruise_api::ids::{NodeName, NodeUid};
 
-pub use api::{ApiVerifier, Settings};
+pub use api::ApiVerifier;
 pub use error::{AuthError, DOMAIN};
 pub(crate) use limit::Bucket;
+pub(crate) use token::claimed_node;
+
+/// Who the agents are, and how often the API server may be asked about callers.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Namespace of the agents.
+    pub namespace: String,
+    /// Their service account.
+    pub service_account: String,
+    /// Questions a second, and at once.
+    pub reviews_per_second: u32,
+}
+
+impl Settings {
+    fn username(&self) -> String {
+        let Self {
+            namespace,
+            service_account,
+            ..
+        } = self;
+        format!("system:serviceaccount:{namespace}:{service_account}")
+    }
+}
 
 /// An agent whose token was verified. It may act for this node only.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,6 +92,10 @@ pub trait Verifier: Send + Sync + 'static {
         resource: &'a str,
         verb: &'a str,
     ) -> BoxFuture<'a, Result<(), AuthError>>;
+    /// Ends when an agent that was let in may act no more, although its token has not ended: its pod, node or account is gone. Says why.
+    fn ended(&self, _agent: &AgentIdentity) -> BoxFuture<'static, AuthError> {
+        Box::pin(std::future::pending())
+    }
 }
 
 /// What the services ask. Cheap to clone.
@@ -77,9 +113,12 @@ impl std::fmt::Debug for Identity {
 impl Identity {
     /// Asks this verifier.
     pub fn new(verifier: impl Verifier) -> Self {
-        Self {
-            verifier: Arc::new(verifier),
-        }
+        Self::shared(Arc::new(verifier))
+    }
+
+    /// Asks a verifier that others hold as well.
+    pub fn shared(verifier: Arc<impl Verifier>) -> Self {
+        Self { verifier }
     }
 
     /// Verifies an agent's token and says which node it may act for.
@@ -96,6 +135,11 @@ impl Identity {
     /// Anything of [`AuthError`] but `Forbidden`, `NotAnAgent` and `NodeMismatch`.
     pub async fn person(&self, token: &str) -> Result<Person, AuthError> {
         self.verifier.person(token).await
+    }
+
+    /// Ends, with the reason, when an agent that was let in may act no more although its token has not ended.
+    pub fn ended(&self, agent: &AgentIdentity) -> BoxFuture<'static, AuthError> {
+        self.verifier.ended(agent)
     }
 
     /// Whether a person may use `verb` (`get`, `watch`, ...) on `resource` (`agents`, `tasks`) of group `inspect.kruise.io`.

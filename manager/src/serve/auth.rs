@@ -14,7 +14,7 @@ use tower::{Layer, Service};
 use super::PeerInfo;
 use super::failures::Failures;
 use crate::clock::Monotonic;
-use crate::identity::{AuthError, Bucket, DOMAIN, Identity, bearer_of};
+use crate::identity::{AuthError, Bucket, DOMAIN, Identity, bearer_of, claimed_node};
 use crate::telemetry::ServeMetrics;
 
 /// Services that verify tokens themselves.
@@ -112,7 +112,7 @@ where
                 Ok(()) => inner.call(request).await?,
                 Err(refusal) => refusal.into_http(),
             };
-            shared.note(&path, peer.as_ref(), &response);
+            shared.note(&path, peer.as_ref(), header.as_ref(), &response);
             Ok(response)
         })
     }
@@ -159,7 +159,13 @@ impl Shared {
     }
 
     /// Judges a connection by the answer, and writes refusals down.
-    fn note(&self, path: &str, peer: Option<&PeerInfo>, response: &Response<Body>) {
+    fn note(
+        &self,
+        path: &str,
+        peer: Option<&PeerInfo>,
+        header: Option<&HeaderValue>,
+        response: &Response<Body>,
+    ) {
         let refusal = Status::from_header_map(response.headers()).filter(|status| status.code() != Code::Ok);
         let Some(status) = refusal else {
             if let Some(peer) = peer {
@@ -175,7 +181,7 @@ impl Shared {
                     peer.refused();
                     self.failures().note(peer.address().ip(), self.clock.now());
                 }
-                self.log(path, peer, &status);
+                self.log(path, peer, header, &status);
             }
             // The token may not even have been looked at.
             Code::Unavailable | Code::ResourceExhausted => {}
@@ -191,21 +197,30 @@ impl Shared {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn log(&self, path: &str, peer: Option<&PeerInfo>, status: &Status) {
+    fn log(&self, path: &str, peer: Option<&PeerInfo>, header: Option<&HeaderValue>, status: &Status) {
         let details = status.get_error_details();
         let reason = details.error_info().map_or("", |info| info.reason.as_str());
         self.metrics.refused(known_reason(reason));
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.take(self.clock.now()).is_ok() {
             let peer = peer.map(|peer| peer.address().to_string()).unwrap_or_default();
-            tracing::warn!(peer, path, reason, detail = status.message(), "caller refused");
+            let token = bearer_of(header.and_then(|value| value.to_str().ok()));
+            let claimed_node = token.ok().and_then(claimed_node).unwrap_or_default();
+            tracing::warn!(
+                peer,
+                path,
+                reason,
+                claimed_node,
+                detail = status.message(),
+                "caller refused"
+            );
         }
     }
 }
 
 /// A label of metrics must be one of few.
 fn known_reason(reason: &str) -> &'static str {
-    const REASONS: [&str; 8] = [
+    const REASONS: [&str; 9] = [
         TOO_MANY_FAILURES,
         "TOKEN_MISSING",
         "TOKEN_INVALID",
@@ -213,6 +228,7 @@ fn known_reason(reason: &str) -> &'static str {
         "WRONG_AUDIENCE",
         "NOT_AN_AGENT",
         "NODE_MISMATCH",
+        "NODE_GONE",
         "FORBIDDEN",
     ];
     REASONS

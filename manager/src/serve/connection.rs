@@ -32,9 +32,10 @@ pub struct PeerInfo {
 }
 
 impl PeerInfo {
+    /// A socket of both families shows IPv4 as `::ffff:10.0.0.1`, which is the same address by another name.
     fn new(address: SocketAddr) -> Self {
         Self {
-            address,
+            address: SocketAddr::new(address.ip().to_canonical(), address.port()),
             standing: Arc::new(AtomicU8::new(NEW)),
         }
     }
