@@ -10,6 +10,7 @@
     reason = "this is a command line tool: printing is what it does"
 )]
 
+mod bench;
 mod cluster;
 mod codegen;
 mod demo;
@@ -48,6 +49,9 @@ enum Command {
     Demo(demo::Args),
     /// Check everything, or one level: what a change must pass before it lands.
     Test(test::Args),
+    /// Measure, and say what was to be reached.
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Make the files that are made from code: gRPC bindings, CRDs, reference pages.
     Codegen(codegen::Args),
     /// The small servers of a cluster, which run from a copy of this program.
@@ -74,6 +78,7 @@ fn run(command: Command) -> Result<()> {
         Command::Deploy(args) => deploy::run(&args),
         Command::Demo(args) => demo::run(args),
         Command::Test(args) => test::run(&args),
+        Command::Bench(command) => bench::run(&command),
         Command::Codegen(args) => codegen::run(args),
         Command::Internal(command) => internal::run(command),
     }

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,6 +30,38 @@ use super::control::{self, Answer, stamp};
 const WINDOW: u32 = 64 * 1024;
 const QUEUE: usize = 8;
 
+/// A certificate that stands for itself, and its key, in PEM.
+#[derive(Clone)]
+pub struct SelfSigned {
+    certificate: String,
+    key: String,
+}
+
+impl fmt::Debug for SelfSigned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SelfSigned")
+    }
+}
+
+impl SelfSigned {
+    /// From a file and the key beside it; makes both where they are missing, so that a floor that is started again is the same to agents.
+    pub fn at(file: &Path) -> Result<Self> {
+        let beside = file.with_extension("key");
+        if let (Ok(certificate), Ok(key)) = (fs::read_to_string(file), fs::read_to_string(&beside)) {
+            return Ok(Self { certificate, key });
+        }
+        let made = rcgen::generate_simple_self_signed([MANAGER_SERVER_NAME.to_owned()])
+            .context("cannot make a certificate")?;
+        let new = Self {
+            certificate: made.cert.pem(),
+            key: made.signing_key.serialize_pem(),
+        };
+        fs::write(&beside, &new.key).context("cannot write the key")?;
+        fs::write(file, &new.certificate).context("cannot write the certificate")?;
+        Ok(new)
+    }
+}
+
 /// The server, and its end of every stream.
 #[derive(Clone, Default)]
 pub struct Floor {
@@ -50,12 +84,13 @@ impl fmt::Debug for Floor {
 }
 
 impl Floor {
-    /// Serves until the listener breaks, with a new certificate, which is returned in PEM.
-    pub async fn serve(self, address: &str) -> Result<(String, impl Future<Output = Result<()>>)> {
-        let certificate = rcgen::generate_simple_self_signed([MANAGER_SERVER_NAME.to_owned()])
-            .context("cannot make a certificate")?;
-        let pem = certificate.cert.pem();
-        let identity = Identity::from_pem(&pem, certificate.signing_key.serialize_pem());
+    /// Serves until the listener breaks.
+    pub async fn serve(
+        self,
+        address: &str,
+        identity: &SelfSigned,
+    ) -> Result<impl Future<Output = Result<()>>> {
+        let identity = Identity::from_pem(&identity.certificate, &identity.key);
         let listener = TcpListener::bind(address)
             .await
             .with_context(|| format!("cannot listen on {address}"))?;
@@ -66,7 +101,7 @@ impl Floor {
             .initial_connection_window_size(WINDOW)
             .add_service(DispatchServiceServer::new(self))
             .serve_with_incoming(TcpListenerStream::new(listener));
-        Ok((pem, async move { server.await.context("the server ended") }))
+        Ok(async move { server.await.context("the server ended") })
     }
 
     /// A floor whose leadership has this number.

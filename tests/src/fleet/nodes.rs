@@ -121,6 +121,20 @@ fn pod(number: usize) -> Value {
     })
 }
 
+/// A token for a service account as such, bound to no pod.
+pub async fn account_token(cluster: &Cluster, account: &str, audience: &str) -> Result<String> {
+    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client().await?, DEFAULT_NAMESPACE);
+    let account_uid = uid(&accounts.get(account).await?)?;
+    let subject = Subject {
+        namespace: DEFAULT_NAMESPACE,
+        account,
+        account_uid: &account_uid,
+        pod: None,
+        node: None,
+    };
+    Signer::of(cluster)?.token(&subject, audience)
+}
+
 async fn targets(
     cluster: &Cluster,
     client: Client,

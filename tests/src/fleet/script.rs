@@ -16,6 +16,7 @@ pub fn image(shortest: Duration, longest: Duration, failing_permille: u32, name:
 }
 
 /// One pull.
+#[cfg(any(test, feature = "fleet"))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pull {
     pub(crate) takes: Duration,
@@ -23,6 +24,7 @@ pub(crate) struct Pull {
 }
 
 /// The pull of an image by an agent: always the same for the same seed. None for images of other kinds, which do not exist.
+#[cfg(any(test, feature = "fleet"))]
 pub(crate) fn pull(seed: u64, agent: usize, reference: &str) -> Option<Pull> {
     let words = reference
         .strip_prefix(HOST)?
@@ -44,6 +46,7 @@ pub(crate) fn pull(seed: u64, agent: usize, reference: &str) -> Option<Pull> {
 }
 
 /// The finalizer of SplitMix64: every bit of the result depends on every bit of the argument.
+#[cfg(any(test, feature = "fleet"))]
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

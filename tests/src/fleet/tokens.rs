@@ -12,8 +12,8 @@ use sha2::{Digest as _, Sha256};
 
 use crate::cluster::Cluster;
 
-/// Issuer that the cluster's API server is told.
-const ISSUER: &str = "https://kubernetes.default.svc";
+/// Issuer that the cluster's API server is told, and its own audience.
+pub const ISSUER: &str = "https://kubernetes.default.svc";
 /// A benchmark takes minutes; nothing of it is about tokens that end.
 const LIFE_SECONDS: i64 = 24 * 3600;
 

@@ -32,7 +32,15 @@ impl Programs {
         ] {
             let mut build = cargo();
             build
-                .args(["build", "--quiet", "--release", "--locked", "--target", &host, "--package"])
+                .args([
+                    "build",
+                    "--quiet",
+                    "--release",
+                    "--locked",
+                    "--target",
+                    &host,
+                    "--package",
+                ])
                 .args(words)
                 .env("RUSTFLAGS", "-C target-feature=+crt-static");
             cmd::show(&mut build)?;
@@ -76,7 +84,8 @@ impl Bed {
     /// The chart's objects. No controller is there to make pods of them.
     fn install(&self) -> Result<()> {
         let mut helm = self.cluster.tool("helm");
-        helm.args(["upgrade", "--install", "kruise"]).arg(root().join("deploy/chart"));
+        helm.args(["upgrade", "--install", "kruise"])
+            .arg(root().join("deploy/chart"));
         helm.args(["--namespace", DEFAULT_NAMESPACE, "--create-namespace"]);
         cmd::run(&mut helm).map(drop)
     }

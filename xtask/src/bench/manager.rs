@@ -48,12 +48,20 @@ impl Manager {
         let started = stamp();
         let child = Command::new(&programs.manager)
             .arg(format!("--grpc-addr={address}"))
-            .args(["--metrics-addr=0", "--health-probe-addr=0", "--nodeimage-creation-delay=0s"])
+            .args([
+                "--metrics-addr=0",
+                "--health-probe-addr=0",
+                "--nodeimage-creation-delay=0s",
+            ])
             .args(how.flags)
             .env_clear()
             .env("KUBECONFIG", bed.file("manager.conf"))
             .env("KRUISE_LOG", filter)
-            .envs([("POD_NAME", "bench-0"), ("POD_NAMESPACE", DEFAULT_NAMESPACE), ("POD_IP", "127.0.0.1")])
+            .envs([
+                ("POD_NAME", "bench-0"),
+                ("POD_NAMESPACE", DEFAULT_NAMESPACE),
+                ("POD_IP", "127.0.0.1"),
+            ])
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(out)
@@ -80,7 +88,9 @@ impl Manager {
     /// Waits until it accepts connections, and answers when that was.
     pub(crate) fn listens(&self) -> Result<Stamp> {
         wait_until("the manager to listen", LEADS_WITHIN, || {
-            TcpStream::connect(self.address).map(drop).map_err(|error| error.to_string())
+            TcpStream::connect(self.address)
+                .map(drop)
+                .map_err(|error| error.to_string())
         })?;
         Ok(stamp())
     }
@@ -94,7 +104,10 @@ impl Manager {
             found.as_ref().map(drop).ok_or_else(|| "not yet".to_owned())
         })?;
         let (at, line) = found.context("it was just found")?;
-        let epoch = line.split("epoch=").nth(1).and_then(|rest| rest.split_whitespace().next()?.parse().ok());
+        let epoch = line
+            .split("epoch=")
+            .nth(1)
+            .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
         Ok((at, epoch.with_context(|| format!("no epoch in {line:?}"))?))
     }
 
@@ -103,7 +116,12 @@ impl Manager {
         let text = fs::read_to_string(&self.log).unwrap_or_default();
         text.lines()
             .filter(|line| line.contains(words))
-            .filter_map(|line| Some((monotonic(line.split_whitespace().next()?.parse().ok()?)?, line.to_owned())))
+            .filter_map(|line| {
+                Some((
+                    monotonic(line.split_whitespace().next()?.parse().ok()?)?,
+                    line.to_owned(),
+                ))
+            })
             .collect()
     }
 

@@ -77,7 +77,10 @@ impl Spread {
 }
 
 /// Milliseconds between two stamps; negative when the second is earlier.
-#[expect(clippy::cast_precision_loss, reason = "nanoseconds of a benchmark fit well into 52 bits")]
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "nanoseconds of a benchmark fit well into 52 bits"
+)]
 pub(crate) fn millis(from: u64, to: u64) -> f64 {
     (to as f64 - from as f64) / 1e6
 }
