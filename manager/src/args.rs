@@ -230,7 +230,10 @@ fn settle(
     let gates =
         FeatureGates::parse(&flags.feature_gates).map_err(|error| format!("--feature-gates: {error}"))?;
     let pod = pod(&environment)?;
-    let engine = engine(&flags)?;
+    let engine = EngineConfig {
+        switched_off: switched_off(&gates),
+        ..engine(&flags)?
+    };
     let trust_policy = trust_policy(&flags)?;
     Ok(Config {
         trust_policy,
@@ -297,7 +300,15 @@ fn engine(flags: &Flags) -> Result<EngineConfig, String> {
         attach_grace: flags.agent_attach_grace,
         creation_delay: flags.nodeimage_creation_delay,
         attach_per_second: flags.max_agents_attaching_per_second,
+        switched_off: None,
     })
+}
+
+/// The gate to be named to people when jobs do not run.
+fn switched_off(gates: &FeatureGates) -> Option<&'static str> {
+    ["KruiseDaemon", "ImagePullJobGate"]
+        .into_iter()
+        .find(|gate| !gates.enabled(gate))
 }
 
 fn trust_policy(flags: &Flags) -> Result<Policy, String> {

@@ -92,7 +92,7 @@ impl DispatchService for Dispatch {
 }
 
 /// IP address of the caller; empty where the transport has none.
-fn peer<T>(request: &Request<T>) -> String {
+pub(crate) fn peer<T>(request: &Request<T>) -> String {
     request
         .remote_addr()
         .map(|address| address.ip().to_string())

@@ -35,7 +35,7 @@ fn with_details(
 }
 
 /// The reason in a status, for logs; the code of one that has none.
-pub(super) fn reason(status: &Status) -> String {
+pub(crate) fn reason(status: &Status) -> String {
     let details = status.get_error_details();
     details
         .error_info()

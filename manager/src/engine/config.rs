@@ -18,6 +18,8 @@ pub struct EngineConfig {
     pub creation_delay: Duration,
     /// Most agents that may attach in one second.
     pub attach_per_second: u32,
+    /// The feature gate that is off and without which no job runs.
+    pub switched_off: Option<&'static str>,
 }
 
 impl EngineConfig {
@@ -49,6 +51,7 @@ impl Default for EngineConfig {
             attach_grace: Duration::from_secs(10),
             creation_delay: Duration::from_secs(30),
             attach_per_second: 500,
+            switched_off: None,
         }
     }
 }

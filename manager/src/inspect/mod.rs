@@ -4,6 +4,7 @@
 
 mod follow;
 mod forward;
+mod recheck;
 mod roots;
 
 use std::pin::Pin;
@@ -233,6 +234,13 @@ impl InspectService for Inspect {
                 .await?;
             return Ok(stream.map(|stream| Box::pin(stream) as Self::WatchTasksStream));
         }
+        let caller = recheck::Caller {
+            identity: self.identity.clone(),
+            token: bearer(request.metadata())?.to_owned(),
+            resource: "tasks",
+            verb: "watch",
+            peer: crate::dispatch::peer(&request),
+        };
         let WatchTasksRequest {
             job,
             node_name,
@@ -261,9 +269,8 @@ impl InspectService for Inspect {
             .watch(filter.clone())
             .await
             .map_err(|gone| self.gone(gone))?;
-        Ok(Response::new(Box::pin(follow::stream(
-            watched, filter, until_done,
-        ))))
+        let stream = follow::stream(watched, filter, until_done);
+        Ok(Response::new(Box::pin(recheck::rechecked(stream, caller))))
     }
 }
 

@@ -15,7 +15,7 @@ mod window;
 mod writes;
 
 pub use outcomes::{NodeSet, round_of};
-pub use plan::{JobEvent, JobPlan, WriteReason, plan};
+pub use plan::{JobEvent, JobPlan, WriteReason, plan, plan_switched_off};
 pub use selection::{SelectError, matches_labels, select};
 pub use snapshot::{
     AgentView, Clocks, JobMemory, JobSnapshot, NodeView, PodView, TaskOutcome, TaskState, TaskView,

@@ -100,6 +100,42 @@ pub fn plan(snapshot: &JobSnapshot<'_>) -> JobPlan {
     }
 }
 
+/// What to do for a job while a feature gate is off: nothing. What is in flight is taken back, the conditions name the gate, and a job that is over is
+/// left as it is, so that all goes on where it was once the gate is on again.
+#[must_use]
+pub fn plan_switched_off(snapshot: &JobSnapshot<'_>, gate: &'static str) -> JobPlan {
+    let previous = snapshot.status.cloned().unwrap_or_default();
+    let nothing = JobPlan {
+        counters: counters_of(&previous),
+        ..take_all_back(snapshot, "feature gate is off")
+    };
+    if snapshot.deleting || previous.completion_time.is_some() {
+        return JobPlan {
+            complete: previous.completion_time.is_some(),
+            ..nothing
+        };
+    }
+    let reason = WaitingOn::SwitchedOff { gate };
+    let text = reason.to_string();
+    let mut status = previous.clone();
+    // Nobody has acted on the spec; whoever does so first writes down that they have.
+    status.observed_generation = None;
+    status.conditions = status::standstill_conditions(
+        &previous.conditions,
+        "FeatureGateDisabled",
+        &text,
+        snapshot.generation,
+        snapshot.now,
+    );
+    status.message = Some(text);
+    JobPlan {
+        write: (status != previous).then_some(WriteReason::Edited),
+        waiting: vec![reason],
+        status,
+        ..nothing
+    }
+}
+
 /// Everything in flight is taken back; nothing else happens.
 fn take_all_back(snapshot: &JobSnapshot<'_>, why: &'static str) -> JobPlan {
     JobPlan {
@@ -149,8 +185,13 @@ fn invalid(snapshot: &JobSnapshot<'_>, previous: &ImagePullJobStatus, problem: W
     let mut status = previous.clone();
     status.message = Some(text.clone());
     status.observed_generation = Some(snapshot.generation);
-    status.conditions =
-        status::invalid_conditions(&previous.conditions, &text, snapshot.generation, snapshot.now);
+    status.conditions = status::standstill_conditions(
+        &previous.conditions,
+        "InvalidSpec",
+        &text,
+        snapshot.generation,
+        snapshot.now,
+    );
     status.start_time.get_or_insert(Time(snapshot.now));
     JobPlan {
         write: (status != *previous).then_some(WriteReason::Edited),

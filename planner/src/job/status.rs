@@ -189,26 +189,17 @@ pub(super) fn job_conditions(
     .collect()
 }
 
-/// Conditions of a job whose spec cannot be acted on.
-pub(super) fn invalid_conditions(
+/// Conditions of a job that cannot be acted on, because of its spec or otherwise.
+pub(super) fn standstill_conditions(
     previous: &[Condition],
+    reason: &str,
     text: &str,
     generation: i64,
     now: Timestamp,
 ) -> Vec<Condition> {
     [conditions::PROGRESSING, conditions::COMPLETE, conditions::FAILED]
         .into_iter()
-        .map(|kind| {
-            condition(
-                previous,
-                kind,
-                false,
-                "InvalidSpec",
-                text.to_owned(),
-                generation,
-                now,
-            )
-        })
+        .map(|kind| condition(previous, kind, false, reason, text.to_owned(), generation, now))
         .collect()
 }
 

@@ -15,6 +15,11 @@ pub enum WaitingOn {
         /// What is wrong and what is accepted.
         message: String,
     },
+    /// A feature gate is off.
+    SwitchedOff {
+        /// Which.
+        gate: &'static str,
+    },
     /// parallelism is 0.
     Paused,
     /// As many nodes pull as may.
@@ -55,6 +60,7 @@ impl fmt::Display for WaitingOn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::InvalidSpec { field, message } => write!(f, "{field}: {message}"),
+            Self::SwitchedOff { gate } => write!(f, "feature-gate {gate} is not enabled"),
             Self::Paused => f.write_str("paused: parallelism is 0"),
             Self::WindowFull {
                 in_flight,

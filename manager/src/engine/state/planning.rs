@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use kruise_api::ids::{JobUid, NodeName};
 use kruise_api::reference::ImageRef;
-use kruise_planner::job::{Clocks, JobPlan, JobSnapshot, round_of};
+use kruise_planner::job::{self, Clocks, JobPlan, JobSnapshot, round_of};
 use kruise_planner::task::{Phase, pull_task_id};
 use kruise_proto::convert::to_timestamp;
 use kruise_proto::task::{self, TaskStatus};
@@ -55,7 +55,7 @@ impl EngineState {
             _ => &[],
         };
         let object = &entry.object;
-        Some(kruise_planner::job::plan(&JobSnapshot {
+        let snapshot = JobSnapshot {
             uid,
             key: &object.key,
             generation: object.generation,
@@ -70,7 +70,11 @@ impl EngineState {
             memory: &entry.memory,
             clocks,
             now: now.wall,
-        }))
+        };
+        Some(match self.config.switched_off {
+            Some(gate) => job::plan_switched_off(&snapshot, gate),
+            None => job::plan(&snapshot),
+        })
     }
 
     fn clocks(&self, now: Now) -> Clocks {

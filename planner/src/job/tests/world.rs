@@ -84,7 +84,15 @@ impl World {
     }
 
     pub(super) fn plan(&self) -> JobPlan {
-        let snapshot = JobSnapshot {
+        let snapshot = self.snapshot();
+        let made = plan(&snapshot);
+        check(&snapshot, &made);
+        assert_eq!(plan(&snapshot), made, "the same snapshot gives the same plan");
+        made
+    }
+
+    pub(super) fn snapshot(&self) -> JobSnapshot<'_> {
+        JobSnapshot {
             uid: &self.uid,
             key: &self.key,
             generation: self.generation,
@@ -99,11 +107,7 @@ impl World {
             memory: &self.memory,
             clocks: self.clocks,
             now: self.now,
-        };
-        let made = plan(&snapshot);
-        check(&snapshot, &made);
-        assert_eq!(plan(&snapshot), made, "the same snapshot gives the same plan");
-        made
+        }
     }
 
     pub(super) fn end(&mut self, node: &str, outcome: TaskOutcome) {

@@ -153,3 +153,44 @@ fn rounds_follow_the_image() {
     assert_eq!(round_of(&one, world.status.as_ref()), 1);
     assert_eq!(round_of(&two, world.status.as_ref()), 2);
 }
+
+#[test]
+fn a_gate_that_is_off_stops_a_job_and_says_so_once_and_all_goes_on_when_it_is_on_again() {
+    const GATE: &str = "ImagePullJobGate";
+    let mut world = World::new(3, "{}");
+    world.step();
+    let off = plan_switched_off(&world.snapshot(), GATE);
+    assert!(off.assign.is_empty());
+    assert_eq!(off.cancel, [("node1".into(), "feature gate is off")]);
+    assert_eq!(off.write, Some(WriteReason::Edited));
+    assert_eq!(
+        off.status.message.as_deref(),
+        Some("feature-gate ImagePullJobGate is not enabled")
+    );
+    assert!(
+        off.status
+            .conditions
+            .iter()
+            .all(|condition| condition.status == "False" && condition.reason == "FeatureGateDisabled")
+    );
+    world.status = Some(off.status);
+    world.tasks.clear();
+    assert_eq!(plan_switched_off(&world.snapshot(), GATE).write, None);
+    let on = world.step();
+    assert_eq!(on.write, Some(WriteReason::Edited));
+    assert_eq!(on.assign.len(), 1);
+    assert_eq!(on.status.conditions[0].reason, "Pulling");
+}
+
+#[test]
+fn a_gate_that_is_off_leaves_alone_what_is_over() {
+    let mut world = World::new(1, r#"{"completionPolicy":{"ttlSecondsAfterFinished":1}}"#);
+    world.step();
+    world.succeed("node1");
+    world.step();
+    world.pass(100);
+    assert!(world.plan().delete);
+    let off = plan_switched_off(&world.snapshot(), "KruiseDaemon");
+    assert!(off.complete && !off.delete && off.write.is_none());
+    assert_eq!(off.status, *world.status());
+}
