@@ -154,6 +154,9 @@ impl ApiVerifier {
         if !claims.is_for(AGENT_AUDIENCE) {
             return Err(wrong_audience(AGENT_AUDIENCE));
         }
+        if claims.exp.is_none() {
+            return Err(AuthError::invalid("it has no end"));
+        }
         let left = self.lifetime(Some(&claims))?;
         match self.known(token, &claims).await? {
             Some(place) => Ok(identity(place, left)),

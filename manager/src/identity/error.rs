@@ -11,8 +11,8 @@ pub const DOMAIN: &str = "kruise.io";
 /// A caller was refused, or could not be judged. Never holds any part of a token.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthError {
-    /// No `authorization: Bearer TOKEN`.
-    #[error("a bearer token is wanted in the authorization metadata")]
+    /// No `authorization: Bearer TOKEN`, or more than one.
+    #[error("one bearer token is wanted in the authorization metadata")]
     TokenMissing,
     /// The API server does not accept the token.
     #[error("the token is not valid: {detail}")]

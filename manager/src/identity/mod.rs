@@ -154,20 +154,19 @@ impl Identity {
 /// The token of a call's `authorization: Bearer TOKEN`.
 ///
 /// # Errors
-/// [`AuthError::TokenMissing`].
+/// [`AuthError::TokenMissing`], also when there are two: no two readers shall take a different one for the caller's.
 pub fn bearer(metadata: &tonic::metadata::MetadataMap) -> Result<&str, AuthError> {
-    bearer_of(
-        metadata
-            .get("authorization")
-            .and_then(|value| value.to_str().ok()),
-    )
+    let values = metadata.get_all("authorization");
+    bearer_of(values.iter().map(|value| value.to_str().ok()))
 }
 
-/// [`bearer`] for a plain header value.
-pub(crate) fn bearer_of(value: Option<&str>) -> Result<&str, AuthError> {
-    let (scheme, token) = value
-        .and_then(|value| value.split_once(' '))
-        .ok_or(AuthError::TokenMissing)?;
+/// [`bearer`] for plain header values; one that is no text is none.
+pub(crate) fn bearer_of<'a>(values: impl IntoIterator<Item = Option<&'a str>>) -> Result<&'a str, AuthError> {
+    let mut values = values.into_iter();
+    let (Some(Some(value)), None) = (values.next(), values.next()) else {
+        return Err(AuthError::TokenMissing);
+    };
+    let (scheme, token) = value.split_once(' ').ok_or(AuthError::TokenMissing)?;
     let token = token.trim();
     if scheme.eq_ignore_ascii_case("bearer") && !token.is_empty() {
         Ok(token)
@@ -182,17 +181,22 @@ mod tests {
 
     #[test]
     fn bearer_takes_the_scheme_in_any_case_and_nothing_else() {
-        assert_eq!(bearer_of(Some("Bearer abc")), Ok("abc"));
-        assert_eq!(bearer_of(Some("bearer  abc ")), Ok("abc"));
-        for wrong in [
-            None,
-            Some(""),
-            Some("abc"),
-            Some("Basic abc"),
-            Some("Bearer "),
-            Some("Bearer"),
-        ] {
-            assert_eq!(bearer_of(wrong), Err(AuthError::TokenMissing), "{wrong:?}");
+        assert_eq!(bearer_of([Some("Bearer abc")]), Ok("abc"));
+        assert_eq!(bearer_of([Some("bearer  abc ")]), Ok("abc"));
+        for wrong in ["", "abc", "Basic abc", "Bearer ", "Bearer"] {
+            assert_eq!(
+                bearer_of([Some(wrong)]),
+                Err(AuthError::TokenMissing),
+                "{wrong:?}"
+            );
+        }
+        let good = Some("Bearer abc");
+        for wrong in [vec![], vec![None], vec![good, good], vec![None, good]] {
+            assert_eq!(
+                bearer_of(wrong.clone()),
+                Err(AuthError::TokenMissing),
+                "{wrong:?}"
+            );
         }
     }
 }

@@ -57,7 +57,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             handshake: Duration::from_secs(5),
-            stranger: Duration::from_secs(10),
+            stranger: Duration::from_secs(8),
             handshakes: 1024,
             connections: 20_000,
         }

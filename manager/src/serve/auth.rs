@@ -107,12 +107,13 @@ where
                 request.extensions_mut().insert(info);
             }
             let path = request.uri().path().to_owned();
-            let header = request.headers().get(http::header::AUTHORIZATION).cloned();
-            let response = match shared.admit(&path, peer.as_ref(), header.as_ref()).await {
+            let headers = request.headers().get_all(http::header::AUTHORIZATION);
+            let headers: Vec<HeaderValue> = headers.iter().cloned().collect();
+            let response = match shared.admit(&path, peer.as_ref(), &headers).await {
                 Ok(()) => inner.call(request).await?,
                 Err(refusal) => refusal.into_http(),
             };
-            shared.note(&path, peer.as_ref(), header.as_ref(), &response);
+            shared.note(&path, peer.as_ref(), &headers, &response);
             Ok(response)
         })
     }
@@ -124,7 +125,7 @@ impl Shared {
         &self,
         path: &str,
         peer: Option<&PeerInfo>,
-        header: Option<&HeaderValue>,
+        headers: &[HeaderValue],
     ) -> Result<(), Status> {
         if peer.is_some_and(|peer| self.failures().is_deaf_to(peer.address().ip(), self.clock.now())) {
             let details = ErrorDetails::with_error_info(TOO_MANY_FAILURES, DOMAIN, []);
@@ -135,7 +136,7 @@ impl Shared {
         if OWN.contains(&service) {
             return Ok(());
         }
-        let token = bearer_of(header.and_then(|value| value.to_str().ok()))?;
+        let token = token_of(headers)?;
         Ok(self.verify(token).await?)
     }
 
@@ -159,13 +160,7 @@ impl Shared {
     }
 
     /// Judges a connection by the answer, and writes refusals down.
-    fn note(
-        &self,
-        path: &str,
-        peer: Option<&PeerInfo>,
-        header: Option<&HeaderValue>,
-        response: &Response<Body>,
-    ) {
+    fn note(&self, path: &str, peer: Option<&PeerInfo>, headers: &[HeaderValue], response: &Response<Body>) {
         let refusal = Status::from_header_map(response.headers()).filter(|status| status.code() != Code::Ok);
         let Some(status) = refusal else {
             if let Some(peer) = peer {
@@ -181,7 +176,7 @@ impl Shared {
                     peer.refused();
                     self.failures().note(peer.address().ip(), self.clock.now());
                 }
-                self.log(path, peer, header, &status);
+                self.log(path, peer, headers, &status);
             }
             // The token may not even have been looked at.
             Code::Unavailable | Code::ResourceExhausted => {}
@@ -197,15 +192,14 @@ impl Shared {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn log(&self, path: &str, peer: Option<&PeerInfo>, header: Option<&HeaderValue>, status: &Status) {
+    fn log(&self, path: &str, peer: Option<&PeerInfo>, headers: &[HeaderValue], status: &Status) {
         let details = status.get_error_details();
         let reason = details.error_info().map_or("", |info| info.reason.as_str());
         self.metrics.refused(known_reason(reason));
         let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.take(self.clock.now()).is_ok() {
             let peer = peer.map(|peer| peer.address().to_string()).unwrap_or_default();
-            let token = bearer_of(header.and_then(|value| value.to_str().ok()));
-            let claimed_node = token.ok().and_then(claimed_node).unwrap_or_default();
+            let claimed_node = token_of(headers).ok().and_then(claimed_node).unwrap_or_default();
             tracing::warn!(
                 peer,
                 path,
@@ -216,6 +210,10 @@ impl Shared {
             );
         }
     }
+}
+
+fn token_of(headers: &[HeaderValue]) -> Result<&str, AuthError> {
+    bearer_of(headers.iter().map(|value| value.to_str().ok()))
 }
 
 /// A label of metrics must be one of few.

@@ -2,7 +2,7 @@
 //!
 //! # What a stranger can do
 //! Open a connection, finish a TLS handshake within 5 s, send requests, and be told UNAUTHENTICATED. A connection on which no
-//! request was authenticated is closed after 10 s, and one second after its first refusal. Handshakes and
+//! request was authenticated is closed after 8 s, and one second after its first refusal. Handshakes and
 //! connections are bounded; when too many handshakes are under way, the oldest goes, which is never an honest one for long.
 //!
 //! Health and reflection want a token as well. The agents' and people's services verify theirs themselves, before they answer.

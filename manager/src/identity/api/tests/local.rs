@@ -107,6 +107,7 @@ async fn what_is_plainly_wrong_is_refused_without_a_request() {
             signed(with("/nbf", json!(now() + 60))),
             "TOKEN_INVALID",
         ),
+        ("no end", signed(with("/exp", json!(null))), "TOKEN_INVALID"),
         (
             "other audience",
             signed(with("/aud", json!(["kruise-inspect"]))),
