@@ -13,3 +13,6 @@ pub mod job;
 pub mod lease;
 pub mod node;
 pub mod task;
+
+#[cfg(test)]
+mod model;

@@ -32,7 +32,7 @@ use kruise_api::ids::Epoch;
 pub use timing::{Timing, TimingError};
 
 /// What election needs of a Lease.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Record {
     /// Who holds it; empty means nobody.
     pub holder: String,
@@ -47,7 +47,7 @@ pub struct Record {
 }
 
 /// A Lease as read.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Seen {
     /// Its resource version.
     pub version: String,
@@ -67,7 +67,7 @@ pub struct Elector {
 }
 
 /// Where an elector stands.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum State {
     /// Looks on. Goes to `Leading` by a successful write.
     Following(Following),
@@ -76,7 +76,7 @@ pub enum State {
 }
 
 /// What a follower remembers.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Following {
     /// The latest record and when it was first seen, on our clock.
     observed: Option<(Seen, Duration)>,
@@ -85,7 +85,7 @@ pub struct Following {
 }
 
 /// What a leader remembers.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Leading {
     /// Number of this leadership.
     pub epoch: Epoch,

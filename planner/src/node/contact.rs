@@ -6,7 +6,7 @@ use std::time::Duration;
 pub const DEFAULT_LEASE: Duration = Duration::from_secs(90);
 
 /// How the agent stands with a leader.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum State {
     /// A stream to a leader is open and it answered lately. Goes to `Silent` when the stream ends, to `Lost` when the lease does.
     Attached,
@@ -20,7 +20,7 @@ pub enum State {
 ///
 /// A manager counts the slot of a silent node as taken until lease and margin are over, from the last heartbeat that it answered.
 /// Here the time counts from when that heartbeat was *sent*, so that the agent always stops first.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Contact {
     state: State,
     lease: Duration,

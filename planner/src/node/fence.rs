@@ -62,14 +62,14 @@ pub enum Refusal {
 }
 
 /// State of the fence. One per agent; the highest epoch outlives streams and, through the journal, the process.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Fence {
     highest: Epoch,
     stream: Option<Stream>,
 }
 
 /// What is known about the stream in use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Stream {
     /// When the agent sent its Hello. Stands in for the stamp of the first set, which may come before any heartbeat.
     opened: Duration,
