@@ -138,6 +138,35 @@ fn there_is_one_of_each_big_library() {
     assert!(found.is_empty(), "{found:?}");
 }
 
+/// The licences that `deny.toml` allows, held against what cargo knows; needs no network and no other tool.
+#[test]
+fn every_licence_is_allowed() {
+    let rules = fs::read_to_string(root().join("deny.toml")).expect("readable");
+    let (_, list) = rules.split_once("allow = [").expect("a list of licences");
+    let (list, _) = list.split_once(']').expect("its end");
+    let allowed: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
+    let metadata = MetadataCommand::new()
+        .manifest_path(root().join("Cargo.toml"))
+        // Only what is linked on the machines that the programs run on.
+        .other_options([
+            "--filter-platform".to_owned(),
+            "x86_64-unknown-linux-gnu".to_owned(),
+        ])
+        .exec()
+        .expect("metadata");
+    let mut refused = Vec::new();
+    for package in &metadata.packages {
+        let text = package.license.clone().unwrap_or_default().replace('/', " OR ");
+        let plain = text.replace(['(', ')'], " ");
+        // One way to take it under allowed licences is enough. Brackets appear only around alternatives.
+        let mut ways = plain.split(" OR ").map(|way| way.split(" AND ").map(str::trim));
+        if !ways.any(|mut parts| parts.all(|part| allowed.contains(part))) {
+            refused.push(format!("{} {:?}", package.name, package.license));
+        }
+    }
+    assert!(refused.is_empty(), "{refused:#?}");
+}
+
 #[test]
 fn every_file_says_what_it_is_for() {
     let mut silent = Vec::new();
