@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 use clap::Parser;
 use kruise_tests::fleet::agents::{Agents, Plan};
 use kruise_tests::fleet::control::{Answer, Request, Target};
-use kruise_tests::fleet::floor::Floor;
+use kruise_tests::fleet::floor::{Floor, SelfSigned};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 
 #[derive(Debug, Parser)]
@@ -43,7 +43,7 @@ enum Command {
         /// Number of the leadership.
         #[arg(long, default_value_t = 1)]
         epoch: u64,
-        /// File to write the certificate to.
+        /// File with the certificate; made if it is missing.
         #[arg(long)]
         ca: PathBuf,
     },
@@ -76,8 +76,8 @@ async fn main() -> Result<()> {
         }
         Command::Floor { listen, epoch, ca } => {
             let floor = Floor::new(epoch);
-            let (pem, serving) = floor.clone().serve(&listen).await?;
-            fs::write(&ca, pem).context("cannot write the certificate")?;
+            let identity = SelfSigned::at(&ca)?;
+            let serving = floor.clone().serve(&listen, &identity).await?;
             tokio::select! {
                 ended = serving => ended,
                 ended = talk(async |request| floor.answer(request).await) => ended,

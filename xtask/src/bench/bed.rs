@@ -45,7 +45,12 @@ impl Programs {
                 .env("RUSTFLAGS", "-C target-feature=+crt-static");
             cmd::show(&mut build)?;
         }
-        let folder = target()?.join(host).join("release");
+        Self::built()
+    }
+
+    /// As they were built last.
+    pub(crate) fn built() -> Result<Self> {
+        let folder = target()?.join(host()?).join("release");
         Ok(Self {
             manager: folder.join("kruise-manager"),
             fleet: folder.join("fleet"),

@@ -31,6 +31,9 @@ pub(crate) struct Args {
     /// Only the manager, not the bare server to compare with.
     #[arg(long)]
     no_floor: bool,
+    /// Use programs as they were built last.
+    #[arg(long)]
+    no_build: bool,
     /// A flag for the manager, such as --manager-flag=--max-agents-attaching-per-second=2000.
     #[arg(long = "manager-flag", allow_hyphen_values = true)]
     manager_flags: Vec<String>,
@@ -40,7 +43,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let programs = Programs::build()?;
+    let programs = if args.no_build {
+        Programs::built()?
+    } else {
+        Programs::build()?
+    };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     let report = runtime.block_on(measure(args, &programs))?;
     let json = serde_json::to_string_pretty(&report)?;
