@@ -5,5 +5,6 @@ pub(crate) mod cluster;
 mod handout;
 mod saving;
 mod secrets;
+mod seeds;
 mod sim;
 mod world;

@@ -1,0 +1,71 @@
+//! Whole histories from one number: two managers (the real elector and the real engine), agents (the real fence and contact lease) and a played API
+//! server, with every kind of fault, judged by code that shares nothing with what it judges. Time is virtual: minutes take milliseconds.
+//!
+//! `KRUISE_SEED=n` replays one history and prints its last steps when it fails; `KRUISE_SOAK=1` plays many more.
+
+mod api;
+mod chance;
+mod faults;
+mod judge;
+mod leader;
+mod node;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use world::Sim;
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+/// Plays one history. What went wrong, with how it came about.
+fn play(seed: u64) -> Result<(usize, usize), String> {
+    let mut sim = Sim::new(seed);
+    match catch_unwind(AssertUnwindSafe(|| sim.run())) {
+        Ok(()) => Ok((sim.judge.writes, sim.judge.failovers)),
+        Err(cause) => {
+            let text = cause
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| cause.downcast_ref::<&str>().map(|text| (*text).to_owned()))
+                .unwrap_or_default();
+            let story: Vec<String> = sim.log.into_iter().collect();
+            Err(format!(
+                "{}\n{text}\nreplay with KRUISE_SEED={seed}",
+                story.join("\n")
+            ))
+        }
+    }
+}
+
+#[test]
+fn every_history_ends_well() {
+    let seeds = match (number("KRUISE_SEED"), number("KRUISE_SOAK")) {
+        (Some(seed), _) => seed..seed + 1,
+        (None, Some(many)) => 0..if many > 1 { many } else { 5_000 },
+        (None, None) => 0..200,
+    };
+    let (mut writes, mut failovers, mut failed) = (0, 0, Vec::new());
+    for seed in seeds.clone() {
+        match play(seed) {
+            Ok((wrote, failed_over)) => {
+                writes += wrote;
+                failovers += failed_over;
+            }
+            Err(story) => {
+                if failed.is_empty() {
+                    println!("{story}");
+                }
+                failed.push(seed);
+            }
+        }
+    }
+    println!("{seeds:?}: {failovers} leaderships, {writes} writes");
+    assert!(
+        failed.is_empty(),
+        "{} of {} seeds failed: {failed:?}",
+        failed.len(),
+        seeds.end - seeds.start
+    );
+}
