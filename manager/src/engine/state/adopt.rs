@@ -83,6 +83,7 @@ impl EngineState {
             }
         }
         self.drop_unheld(node, uid, &named);
+        self.note_lost_results(node, uid, &named);
         for ((job, id), status) in named {
             match self.verdict(uid, &job, &id) {
                 Verdict::Saved if phase_from_number(status.phase).is_final() => self.queue_saved(node, id),
@@ -110,6 +111,25 @@ impl EngineState {
         for job in unheld {
             self.remove_task(&job, node);
             self.dirty.insert(job);
+        }
+    }
+
+    /// Results that the leader has and the agent has not any more: they count, and their slots are somebody else's by now.
+    fn note_lost_results(
+        &mut self,
+        node: &NodeName,
+        uid: &NodeUid,
+        named: &BTreeMap<(JobUid, TaskId), TaskStatus>,
+    ) {
+        let lacks = self
+            .tasks
+            .of_node(node)
+            .filter(|(_, task)| task.node_uid == *uid && matches!(task.stage, Stage::Ended { .. }))
+            .filter(|(job, task)| !named.contains_key(&((*job).clone(), task.id.clone())))
+            .map(|(_, task)| task.id.clone())
+            .collect();
+        if let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) {
+            session.lacks = lacks;
         }
     }
 

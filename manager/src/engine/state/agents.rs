@@ -57,6 +57,8 @@ pub(crate) struct Session {
     pub(crate) cancel: BTreeMap<TaskId, &'static str>,
     /// Results that are stored.
     pub(crate) saved: Vec<TaskId>,
+    /// Ended tasks that the agent did not name when it attached: it has lost their results, and would begin anew if a set named them.
+    pub(super) lacks: BTreeSet<TaskId>,
     pub(super) unacknowledged: VecDeque<Sent>,
 }
 
@@ -81,6 +83,7 @@ impl Session {
             add: BTreeSet::new(),
             cancel: BTreeMap::new(),
             saved: Vec::new(),
+            lacks: BTreeSet::new(),
             unacknowledged: VecDeque::new(),
         }
     }

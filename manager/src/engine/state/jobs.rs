@@ -52,8 +52,8 @@ pub(crate) enum Busy {
     Finalizers,
     /// Its deletion.
     Deletion,
-    /// A read.
-    Fetch,
+    /// A read, asked for when this version was known.
+    Fetch { known: String },
 }
 
 /// Nodes of a podSelector job.
@@ -269,7 +269,9 @@ impl EngineState {
     /// Reads the object on its own.
     pub(super) fn fetch(&mut self, uid: &JobUid) {
         if let Some(entry) = self.jobs.get_mut(uid) {
-            entry.busy = Some(Busy::Fetch);
+            entry.busy = Some(Busy::Fetch {
+                known: entry.object.version.clone(),
+            });
             let key = entry.object.key.clone();
             self.effects.push(Effect::Fetch {
                 job: uid.clone(),
@@ -282,10 +284,16 @@ impl EngineState {
         let Some(entry) = self.jobs.get_mut(uid) else {
             return;
         };
-        if entry.busy == Some(Busy::Fetch) {
+        let mut overtaken = false;
+        if let Some(Busy::Fetch { known }) = &entry.busy {
+            overtaken = *known != entry.object.version;
             entry.busy = None;
         }
         match result {
+            // The watch has told of something newer while the answer was under way. It will not tell of it again.
+            Ok(Some(object)) if overtaken && object.uid == *uid && !object.is_as_new_as(&entry.object) => {
+                self.fetch(uid);
+            }
             Ok(Some(object)) => {
                 // Even when its version is lower: a restored database goes back, and what the server says now is so.
                 entry.ahead_since = None;

@@ -52,12 +52,17 @@ impl EngineState {
     fn send_set(&mut self, node: &NodeName, now: Now) {
         let wanted: Vec<JobUid> = self.tasks.of_node(node).map(|(job, _)| job.clone()).collect();
         let (mut orders, mut dropped, mut wait) = (Orders::default(), Vec::new(), false);
-        let uid = self.agents.get(node).map(|agent| agent.node_uid.clone());
+        let Some(agent) = self.agents.get(node) else {
+            return;
+        };
+        let lacks = agent.session.as_ref().map(|session| &session.lacks);
+        let mut void = Vec::new();
         for job in wanted {
             let Some(task) = self
                 .tasks
                 .get(&job, node)
-                .filter(|task| Some(&task.node_uid) == uid.as_ref())
+                .filter(|task| task.node_uid == agent.node_uid)
+                .filter(|task| !lacks.is_some_and(|lacks| lacks.contains(&task.id)))
             else {
                 continue;
             };
@@ -68,11 +73,12 @@ impl EngineState {
             match self.login(&job, task, now) {
                 Login::Known(credentials) => self.add_order(&mut orders, &job, task, credentials, now),
                 Login::Wait => wait = true,
-                Login::Void => {
-                    self.remove_task(&job, node);
-                    self.dirty.insert(job);
-                }
+                Login::Void => void.push(job),
             }
+        }
+        for job in void {
+            self.remove_task(&job, node);
+            self.dirty.insert(job);
         }
         if wait {
             self.want_secrets_of(node, now);

@@ -207,3 +207,27 @@ fn without_a_predecessor_nobody_waits() {
     world.attach("node2");
     assert_eq!(world.orders("node2").len(), 1);
 }
+
+#[test]
+fn a_result_that_its_agent_has_lost_counts_and_is_no_new_order() {
+    let mut world = World::new(5, &json!({}));
+    for node in ["node1", "node2", "node3", "node4", "node5"] {
+        world.attach(node);
+    }
+    world.finish_writes();
+    world.report("node1", Phase::Succeeded);
+    assert!(
+        world.writes.is_empty(),
+        "a fifth of the nodes is no reason to write"
+    );
+    assert_eq!(world.orders("node2").len(), 1, "the slot has gone on");
+    // The agent starts again without a journal.
+    world.attach("node1");
+    assert!(
+        world.orders("node1").is_empty(),
+        "naming it would make the agent pull without a slot"
+    );
+    world.pass_alive(30);
+    world.finish_writes();
+    assert_eq!(world.status().succeeded, 1);
+}

@@ -194,3 +194,23 @@ fn patches_hold_only_what_changed() {
     );
     world.finish_writes();
 }
+
+#[test]
+fn a_read_that_the_watch_has_overtaken_is_made_again() {
+    let mut world = World::new(1, &json!({"parallelism": 0}));
+    world.attach("node1");
+    world.fail_write(ApiFailure::Conflict);
+    let old = world.job("a").clone();
+    world.edit("a", |job| {
+        job.spec.parallelism = serde_json::from_value(json!(1)).expect("a number")
+    });
+    let uid = world.fetches.pop_front().expect("a read");
+    world.event(Event::Fetched {
+        job: uid,
+        result: Ok(Some(old)),
+    });
+    assert_eq!(world.orders("node1").len(), 1, "what the watch told stays");
+    world.finish_fetch();
+    world.finish_writes();
+    assert_eq!(world.status().observed_generation, Some(2));
+}

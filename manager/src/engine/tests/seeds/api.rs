@@ -140,7 +140,7 @@ impl Sim {
             if self.managers[manager].watches() {
                 let at = self.watch_time(manager);
                 let epoch = self.managers[manager].epoch();
-                self.to_manager_after(
+                self.tell_manager(
                     manager,
                     at - self.now,
                     Input::News(epoch, Event::Jobs(news.clone())),
@@ -192,7 +192,7 @@ impl Sim {
             super::world::Happening::ToManager {
                 manager,
                 process,
-                input,
+                input: Box::new(input),
             },
         );
     }
@@ -244,7 +244,7 @@ impl Sim {
                 super::world::Happening::ToManager {
                     manager,
                     process,
-                    input,
+                    input: Box::new(input),
                 },
             );
         }

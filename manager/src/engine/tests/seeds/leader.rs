@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use kruise_api::ids::{Epoch, JobUid, ObjectKey};
 use kruise_planner::lease::{Elector, Next, Outcome, Seen, State, Timing, Write};
-use kruise_proto::dispatch::{DesiredDelta, DesiredSet, Hello};
+use kruise_proto::dispatch::{DesiredDelta, DesiredSet, Hello, ResultAck};
 use kruise_proto::task::{Phase, TaskStatus};
 
 use super::super::world::config;
 use super::chance::{Chance, Drift};
 use super::faults::Cure;
-use super::world::{Down, Happening, Line, SECOND, Sim, Up};
+use super::world::{Bug, Down, Happening, Line, SECOND, Sim, Up};
 use crate::engine::event::{Attach, Effect, Event, JobWrite, Now, SessionId, ToAgent};
 use crate::engine::objects::Listing;
 use crate::engine::ports::ApiFailure;
@@ -84,6 +84,8 @@ struct Session {
     first_set_sent: bool,
     held: VecDeque<ToAgent>,
     stale: bool,
+    /// Of tasks that have ended.
+    results: Vec<String>,
 }
 
 impl Manager {
@@ -137,7 +139,9 @@ impl Sim {
         let own = &self.managers[manager];
         match &own.election {
             State::Leading(leading) => {
-                own.engine.is_some() && own.clock.shows(self.now) < leading.deadline(&Timing::default())
+                let unchecked = self.has(Bug::NoLeaseCheck);
+                own.engine.is_some()
+                    && (unchecked || own.clock.shows(self.now) < leading.deadline(&Timing::default()))
             }
             State::Following(_) => false,
         }
@@ -173,7 +177,7 @@ impl Sim {
         let own = &mut self.managers[manager];
         (own.alive, own.election) = (true, State::new());
         self.note(|| format!("manager {manager} starts"));
-        self.to_manager_after(manager, 1, Input::Elect);
+        self.tell_manager(manager, 1, Input::Elect);
     }
 
     pub(super) fn wake_manager(&mut self, manager: usize, process: u64) {
@@ -210,7 +214,7 @@ impl Sim {
             Input::Message(line, message) => self.session_message(manager, line, message),
             Input::Closed(line) => self.session_ends(manager, line),
             Input::News(epoch, event) if epoch == self.managers[manager].epoch => {
-                self.engine_event(manager, event)
+                self.engine_event(manager, event);
             }
             Input::News(..) => {}
             Input::Written(event) => self.engine_event(manager, event),
@@ -235,7 +239,10 @@ impl Sim {
         let write = match next {
             Next::Wait => {
                 let pause = self.chance.between(2_000, 2_400);
-                return self.to_manager_after(manager, pause, Input::Elect);
+                return self.tell_manager(manager, pause, Input::Elect);
+            }
+            Next::Lose(_) if self.has(Bug::NoLeaseCheck) => {
+                return self.tell_manager(manager, 2 * SECOND, Input::Elect);
             }
             Next::Lose(loss) => {
                 self.note(|| format!("manager {manager} ends: {loss}"));
@@ -256,8 +263,8 @@ impl Sim {
         own.asked = Some(request.clone());
         let number = request.number;
         let delay = self.latency();
-        self.to_manager_after(manager, delay, Input::LeaseArrives(request));
-        self.to_manager_after(manager, REQUEST, Input::LeaseTimeout(number));
+        self.tell_manager(manager, delay, Input::LeaseArrives(request));
+        self.tell_manager(manager, REQUEST, Input::LeaseTimeout(number));
     }
 
     fn lease_arrives(&mut self, manager: usize, process: u64, request: LeaseRequest) {
@@ -379,14 +386,14 @@ impl Sim {
         news.push(Event::Jobs(Listing::Complete));
         let at = self.watch_time(manager);
         for event in news {
-            self.to_manager_after(manager, at - self.now, Input::News(epoch.0, event));
+            self.tell_manager(manager, at - self.now, Input::News(epoch.0, event));
         }
         if has_predecessor {
             let nodes = self.api.nodes.iter().map(|node| node.name.clone()).collect();
             let delay = self.chance.between(10, 6 * SECOND);
-            self.to_manager_after(manager, delay, Input::News(epoch.0, Event::AgentNodes(nodes)));
+            self.tell_manager(manager, delay, Input::News(epoch.0, Event::AgentNodes(nodes)));
         }
-        self.to_manager_after(manager, SECOND, Input::LookAround);
+        self.tell_manager(manager, SECOND, Input::LookAround);
     }
 
     /// Sessions look at their clocks, and now and then a watch begins anew.
@@ -424,10 +431,10 @@ impl Sim {
             );
             news.push(Event::Jobs(Listing::Complete));
             for event in news {
-                self.to_manager_after(manager, at - self.now, Input::News(epoch, event));
+                self.tell_manager(manager, at - self.now, Input::News(epoch, event));
             }
         }
-        self.to_manager_after(manager, SECOND, Input::LookAround);
+        self.tell_manager(manager, SECOND, Input::LookAround);
     }
 
     fn engine_event(&mut self, manager: usize, event: Event) {
@@ -473,7 +480,7 @@ impl Sim {
         let own = &mut self.managers[manager];
         if own.wake.is_none_or(|known| known > at) {
             own.wake = Some(at);
-            self.to_manager_after(manager, at - self.now, Input::Wake(at));
+            self.tell_manager(manager, at - self.now, Input::Wake(at));
         }
     }
 
@@ -481,28 +488,43 @@ impl Sim {
         match effect {
             Effect::Send { session, message } => self.pass_on(manager, session, message),
             Effect::Write { job, write, .. } => {
+                if self.has(Bug::AckBeforeWrite) {
+                    self.acknowledge_all(manager);
+                }
                 if !self.leads(manager) {
                     let result = Err(ApiFailure::NotLeading);
-                    return self.to_manager_after(manager, 1, Input::Written(Event::Written { job, result }));
+                    return self.tell_manager(manager, 1, Input::Written(Event::Written { job, result }));
                 }
                 let lost = self.now < super::world::FAULTS_END && self.chance.permille(30);
                 if lost {
                     let result = Err(super::api::unsure());
-                    return self.to_manager_after(
+                    return self.tell_manager(
                         manager,
                         REQUEST,
                         Input::Written(Event::Written { job, result }),
                     );
                 }
                 let delay = self.latency();
-                self.to_manager_after(manager, delay, Input::WriteArrives(job, write));
+                self.tell_manager(manager, delay, Input::WriteArrives(job, write));
             }
             Effect::Fetch { job, key } => {
                 let delay = self.latency();
-                self.to_manager_after(manager, delay, Input::FetchArrives(job, key));
+                self.tell_manager(manager, delay, Input::FetchArrives(job, key));
             }
             Effect::Publish(_) => {}
             other => panic!("{other:?}"),
+        }
+    }
+
+    /// See [`Bug::AckBeforeWrite`].
+    fn acknowledge_all(&mut self, manager: usize) {
+        let sessions = &mut self.managers[manager].sessions;
+        let results: Vec<(Line, Vec<String>)> = sessions
+            .values_mut()
+            .map(|session| (session.line, std::mem::take(&mut session.results)))
+            .collect();
+        for (line, task_ids) in results {
+            self.send_down(line, Down::Saved(ResultAck { task_ids }));
         }
     }
 
@@ -516,7 +538,7 @@ impl Sim {
             Happening::ToManager {
                 manager,
                 process,
-                input,
+                input: Box::new(input),
             },
         );
     }
@@ -582,7 +604,12 @@ impl Sim {
             (Up::Heartbeat(stamp), Some(id)) => self.heartbeat(manager, id, stamp, now),
             (Up::Ack(ack), Some(session)) => self.engine_event(manager, Event::Ack { session, ack }),
             (Up::Report(status), Some(session)) => {
-                let (phase, status) = (status.phase(), Box::new(status));
+                let phase = status.phase();
+                if let Some(own) = self.managers[manager].sessions.get_mut(&session)
+                    && matches!(phase, Phase::Succeeded | Phase::Failed)
+                {
+                    own.results.push(status.task_id.clone());
+                }
                 // Progress may be dropped when there is much to do; results never are.
                 if matches!(phase, Phase::Succeeded | Phase::Failed) || !self.chance.permille(50) {
                     self.engine_event(manager, Event::Report { session, status });
@@ -627,6 +654,7 @@ impl Sim {
             first_set_sent: false,
             held: VecDeque::new(),
             stale: false,
+            results: Vec::new(),
         };
         own.sessions.insert(session, fresh);
         self.note(|| format!("agent {node} attaches to {manager}"));
@@ -690,7 +718,10 @@ impl Sim {
             stream.manager_open = false;
         }
         if let Some(session) = self.session_id(manager, line) {
-            self.managers[manager].sessions.remove(&session);
+            let gone = self.managers[manager].sessions.remove(&session);
+            if let Some(gone) = gone.filter(|_| self.has(Bug::SlotFreedAtLoss)) {
+                gone.vitals.answer(Duration::ZERO);
+            }
             self.engine_event(manager, Event::Detached { session });
         }
     }

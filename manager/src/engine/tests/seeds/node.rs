@@ -11,7 +11,7 @@ use kruise_proto::task::{Phase, Reason, TaskStatus};
 
 use super::chance::{Chance, Drift};
 use super::faults::Cure;
-use super::world::{Down, FAULTS_END, Happening, Line, MANAGERS, SECOND, Sim, Up};
+use super::world::{Bug, Down, FAULTS_END, Happening, Line, MANAGERS, SECOND, Sim, Up};
 
 const MAX_ORDER_AGE: Duration = Duration::from_secs(15);
 const CONTACT_LEASE: Duration = Duration::from_secs(90);
@@ -260,7 +260,7 @@ impl Sim {
                         .cloned()
                         .collect();
                     for status in ended {
-                        self.send_up(line, Up::Report(status));
+                        self.send_up(line, Up::Report(Box::new(status)));
                     }
                 }
             }
@@ -287,7 +287,11 @@ impl Sim {
     }
 
     fn welcome(&mut self, node: usize, line: Line, epoch: u64) {
+        let unfenced = self.has(Bug::NoEpochCheck);
         let agent = &mut self.agents[node];
+        if unfenced && !agent.welcomed {
+            agent.fence = Fence::new(Epoch(0));
+        }
         let opened = agent.opened;
         if agent.welcomed || agent.fence.welcome(Epoch(epoch), opened, MAX_ORDER_AGE).is_err() {
             return self.agent_hangs_up(node, line, None);
@@ -373,7 +377,7 @@ impl Sim {
             well,
         };
         self.agent_after(node, takes, pulled);
-        self.send_up(line, Up::Report(report));
+        self.send_up(line, Up::Report(Box::new(report)));
     }
 
     fn pulled(&mut self, node: usize, id: &str, attempt: u64, well: bool) {
@@ -394,7 +398,7 @@ impl Sim {
         self.judge.ends(&agent.uid, &report.image, well);
         self.note(|| format!("agent {node} is done with {id}: {well}"));
         if let Some(line) = self.agents[node].line.filter(|_| self.agents[node].welcomed) {
-            self.send_up(line, Up::Report(report));
+            self.send_up(line, Up::Report(Box::new(report)));
         }
     }
 

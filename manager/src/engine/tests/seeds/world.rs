@@ -26,7 +26,7 @@ pub(super) enum Up {
     Hello { tasks: Vec<TaskStatus>, highest: u64 },
     Heartbeat(Duration),
     Ack(Ack),
-    Report(TaskStatus),
+    Report(Box<TaskStatus>),
 }
 
 /// From a manager.
@@ -85,7 +85,7 @@ pub(super) enum Happening {
     ToManager {
         manager: usize,
         process: u64,
-        input: Input,
+        input: Box<Input>,
     },
     Agent {
         node: usize,
@@ -100,7 +100,21 @@ pub(super) enum Happening {
 #[derive(Debug)]
 pub(super) struct Moved2(Moved);
 
+/// Something that is left out, to see that the judge notices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Bug {
+    /// Agents obey whoever welcomed them last.
+    NoEpochCheck,
+    /// Managers take the lease for theirs once it was.
+    NoLeaseCheck,
+    /// Results are acknowledged when their write is sent.
+    AckBeforeWrite,
+    /// A node that lost its stream keeps no slot.
+    SlotFreedAtLoss,
+}
+
 pub(super) struct Sim {
+    pub(super) bugs: &'static [Bug],
     pub(super) chance: Chance,
     pub(super) now: u64,
     queue: BTreeMap<(u64, u64), Happening>,
@@ -116,11 +130,12 @@ pub(super) struct Sim {
 }
 
 impl Sim {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(super) fn new(seed: u64, bugs: &'static [Bug]) -> Self {
         let mut chance = Chance::new(seed);
         let nodes = usize::try_from(chance.between(2, 6)).expect("small");
         let jobs = usize::try_from(chance.between(1, 3)).expect("small");
         let mut sim = Self {
+            bugs,
             now: 0,
             queue: BTreeMap::new(),
             number: 0,
@@ -138,7 +153,7 @@ impl Sim {
         }
         for manager in 0..MANAGERS {
             let delay = sim.chance.between(0, 3 * SECOND);
-            sim.to_manager_after(manager, delay, Input::Elect);
+            sim.tell_manager(manager, delay, Input::Elect);
         }
         for node in 0..nodes {
             let delay = sim.chance.between(0, 5 * SECOND);
@@ -147,6 +162,10 @@ impl Sim {
         }
         sim.after(5 * SECOND, Happening::Fault);
         sim
+    }
+
+    pub(super) fn has(&self, bug: Bug) -> bool {
+        self.bugs.contains(&bug)
     }
 
     pub(super) fn run(&mut self) {
@@ -161,7 +180,7 @@ impl Sim {
                     manager,
                     process,
                     input,
-                } => self.manager_input(manager, process, input),
+                } => self.manager_input(manager, process, *input),
                 Happening::Agent { node, process, timer } => self.agent_timer(node, process, timer),
                 Happening::Fault => self.fault(),
                 Happening::Heal(cure) => self.heal(cure),
@@ -208,14 +227,14 @@ impl Sim {
         self.queue.insert((self.now + delay, self.number), happening);
     }
 
-    pub(super) fn to_manager_after(&mut self, manager: usize, delay: u64, input: Input) {
+    pub(super) fn tell_manager(&mut self, manager: usize, delay: u64, input: Input) {
         let process = self.managers[manager].process;
         self.after(
             delay,
             Happening::ToManager {
                 manager,
                 process,
-                input,
+                input: Box::new(input),
             },
         );
     }
@@ -252,15 +271,15 @@ impl Sim {
 
     pub(super) fn send_up(&mut self, line: Line, message: Up) {
         let double = !matches!(message, Up::Hello { .. });
-        self.put(line, 0, Moved::Up(message), double);
+        self.put(line, 0, &Moved::Up(message), double);
     }
 
     pub(super) fn send_down(&mut self, line: Line, message: Down) {
         let double = !matches!(message, Down::Welcome { .. } | Down::End { .. });
-        self.put(line, 1, Moved::Down(message), double);
+        self.put(line, 1, &Moved::Down(message), double);
     }
 
-    fn put(&mut self, line: Line, direction: usize, message: Moved, may_double: bool) {
+    fn put(&mut self, line: Line, direction: usize, message: &Moved, may_double: bool) {
         let faulty = self.now < FAULTS_END;
         let double = may_double && faulty && self.chance.permille(5);
         for _ in 0..=usize::from(double) {
@@ -312,7 +331,7 @@ impl Sim {
             for direction in 0..2 {
                 let stream = self.streams.get_mut(&line).expect("just listed");
                 for message in std::mem::take(&mut stream.held[direction]) {
-                    self.put(line, direction, message, false);
+                    self.put(line, direction, &message, false);
                 }
             }
         }
@@ -322,7 +341,7 @@ impl Sim {
     pub(super) fn agent_closes(&mut self, line: Line) {
         if let Some(stream) = self.streams.get_mut(&line).filter(|stream| stream.agent_open) {
             stream.agent_open = false;
-            self.put(line, 0, Moved::Closed, false);
+            self.put(line, 0, &Moved::Closed, false);
         }
     }
 }
