@@ -20,6 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::engine::EngineHandle;
 use crate::identity::{Identity, bearer};
 use crate::leader::Leadership;
+use crate::serve::PeerInfo;
 
 use admission::Bucket;
 use outbound::Outbound;
@@ -75,7 +76,10 @@ impl DispatchService for Dispatch {
     type AttachStream = Outbound;
 
     async fn attach(&self, request: Request<Streaming<AttachRequest>>) -> Result<Response<Outbound>, Status> {
-        let peer = peer(&request);
+        let peer = Peer {
+            address: peer(&request),
+            connection: request.extensions().get::<PeerInfo>().cloned(),
+        };
         let shared = &self.shared;
         // Refusals are written down by the layer around all services.
         let agent = shared.identity.agent(bearer(request.metadata())?).await?;
@@ -88,6 +92,22 @@ impl DispatchService for Dispatch {
         let session = Session::new(Arc::clone(shared), agent, peer);
         tokio::spawn(session.run(request.into_inner(), sender));
         Ok(Response::new(stream))
+    }
+}
+
+/// Who is at the other end of a stream.
+struct Peer {
+    /// IP address.
+    address: String,
+    connection: Option<PeerInfo>,
+}
+
+impl Peer {
+    /// Closes the connection, after a moment for last words.
+    fn expel(&self) {
+        if let Some(connection) = &self.connection {
+            connection.expel();
+        }
     }
 }
 

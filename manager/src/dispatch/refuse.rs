@@ -47,6 +47,15 @@ pub(super) fn is_refusal(status: &Status) -> bool {
     matches!(status.code(), Code::Unauthenticated | Code::PermissionDenied)
 }
 
+/// Whether a stream that ends so has been misused, or its agent is an agent no more: nothing good can come of the connection.
+pub(super) fn is_last(status: &Status) -> bool {
+    let misused = matches!(
+        status.code(),
+        Code::InvalidArgument | Code::OutOfRange | Code::Internal | Code::ResourceExhausted
+    );
+    misused || is_refusal(status)
+}
+
 /// This replica does not lead; who does is in `leader_address`.
 pub(crate) fn not_leader(leader: Option<&Peer>) -> Status {
     let Some(peer) = leader else {

@@ -16,7 +16,7 @@ use tonic::{Status, Streaming};
 
 use super::admission::Bucket;
 use super::outbound::{NotSent, Sender};
-use super::{Shared, refuse, sanitize};
+use super::{Peer, Shared, refuse, sanitize};
 use crate::engine::config::MAX_ORDER_AGE;
 use crate::engine::event::{Attach, CloseReason, SessionId, ToAgent};
 use crate::engine::vitals::Vitals;
@@ -36,7 +36,7 @@ const RENEWAL_TRIES: u32 = 5;
 pub(super) struct Session {
     shared: Arc<Shared>,
     agent: AgentIdentity,
-    peer: String,
+    peer: Peer,
     id: SessionId,
     vitals: Arc<Vitals>,
     /// When the token ends, by the engine's clock.
@@ -55,7 +55,7 @@ pub(super) struct Session {
 type Verification = BoxFuture<'static, Result<AgentIdentity, AuthError>>;
 
 impl Session {
-    pub(super) fn new(shared: Arc<Shared>, agent: AgentIdentity, peer: String) -> Self {
+    pub(super) fn new(shared: Arc<Shared>, agent: AgentIdentity, peer: Peer) -> Self {
         let now = shared.engine.clock().now();
         Self {
             id: shared.engine.next_session(),
@@ -86,18 +86,21 @@ impl Session {
                 self.shared.engine.detached(self.id).await;
                 let (reason, detail) = (refuse::reason(&status), status.message());
                 if refuse::is_refusal(&status) {
-                    tracing::warn!(node = %self.agent.node_name, peer = self.peer, reason, detail, "an agent was cut off");
+                    tracing::warn!(node = %self.agent.node_name, peer = self.peer.address, reason, detail, "an agent was cut off");
                 } else {
-                    tracing::info!(node = %self.agent.node_name, peer = self.peer, reason, detail, "an agent is gone");
+                    tracing::info!(node = %self.agent.node_name, peer = self.peer.address, reason, detail, "an agent is gone");
                 }
                 status
             }
             Err(status) => {
                 let (reason, detail) = (refuse::reason(&status), status.message());
-                tracing::warn!(node = %self.agent.node_name, peer = self.peer, reason, detail, "an agent was not let in");
+                tracing::warn!(node = %self.agent.node_name, peer = self.peer.address, reason, detail, "an agent was not let in");
                 status
             }
         };
+        if refuse::is_last(&status) {
+            self.peer.expel();
+        }
         out.finish(status);
     }
 
@@ -116,7 +119,7 @@ impl Session {
             session: self.id,
             node: self.agent.node_name.clone(),
             node_uid: self.agent.node_uid.clone(),
-            peer: self.peer.clone(),
+            peer: self.peer.address.clone(),
             hello,
             vitals: Arc::clone(&self.vitals),
         };
@@ -127,7 +130,7 @@ impl Session {
             .await
             .map_err(|refused| self.refused(refused))?;
         self.epoch = epoch;
-        tracing::info!(node = %self.agent.node_name, peer = self.peer, version, tasks, "an agent attached");
+        tracing::info!(node = %self.agent.node_name, peer = self.peer.address, version, tasks, "an agent attached");
         let config = self.shared.engine.config();
         let welcome = Welcome {
             epoch: epoch.0,

@@ -25,6 +25,8 @@ const OWN: [&str; 2] = [
 
 /// Reason of callers that are refused unheard.
 const TOO_MANY_FAILURES: &str = "TOO_MANY_FAILURES";
+/// Reason of connections that make more calls than anybody needs.
+const TOO_MANY_CALLS: &str = "TOO_MANY_CALLS";
 
 /// Lines a second about refusals; a scan of the port must not fill the log. Metrics count them all.
 const LINES_PER_SECOND: u32 = 10;
@@ -127,6 +129,19 @@ impl Shared {
         peer: Option<&PeerInfo>,
         headers: &[HeaderValue],
     ) -> Result<(), Status> {
+        if let Some(peer) = peer
+            && !peer.may_call(self.clock.now())
+        {
+            peer.expel();
+            self.metrics.refused(TOO_MANY_CALLS);
+            let details = ErrorDetails::with_error_info(TOO_MANY_CALLS, DOMAIN, []);
+            let words = "too many calls on this connection; one call can be a stream";
+            return Err(Status::with_error_details(
+                Code::ResourceExhausted,
+                words,
+                details,
+            ));
+        }
         if peer.is_some_and(|peer| self.failures().is_deaf_to(peer.address().ip(), self.clock.now())) {
             let details = ErrorDetails::with_error_info(TOO_MANY_FAILURES, DOMAIN, []);
             let words = "too many refused tokens from this address; wait a few seconds";

@@ -3,8 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -15,20 +15,26 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use crate::identity::Bucket;
 use crate::telemetry::ServeMetrics;
 
-/// How long a refused stranger gets to read the refusal.
+/// How long somebody who must go gets to read why.
 const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Calls of one connection in a second, and at once. An agent makes one call in its life; a follower makes those of all who ask it.
+const CALLS_PER_SECOND: u32 = 200;
+const CALLS_AT_ONCE: u32 = 1_000;
 
 const NEW: u8 = 0;
 const KNOWN: u8 = 1;
 const REFUSED: u8 = 2;
+const EXPELLED: u8 = 3;
 
 /// The other end of a connection; in the extensions of each request.
 #[derive(Clone, Debug)]
 pub struct PeerInfo {
     address: SocketAddr,
     standing: Arc<AtomicU8>,
+    calls: Arc<Mutex<Bucket>>,
 }
 
 impl PeerInfo {
@@ -37,6 +43,7 @@ impl PeerInfo {
         Self {
             address: SocketAddr::new(address.ip().to_canonical(), address.port()),
             standing: Arc::new(AtomicU8::new(NEW)),
+            calls: Arc::new(Mutex::new(Bucket::with_burst(CALLS_PER_SECOND, CALLS_AT_ONCE))),
         }
     }
 
@@ -48,7 +55,23 @@ impl PeerInfo {
 
     /// A request was authenticated: the connection may stay.
     pub(super) fn known(&self) {
-        self.standing.store(KNOWN, Ordering::Relaxed);
+        // Failing means that it was expelled: there is no way back from there.
+        let _ = self
+            .standing
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+                (now != EXPELLED).then_some(KNOWN)
+            });
+    }
+
+    /// Whether one more call is within what a connection may make.
+    pub(super) fn may_call(&self, now: Duration) -> bool {
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        calls.take(now).is_ok()
+    }
+
+    /// Closes the connection after a moment for last words, however well known it is.
+    pub fn expel(&self) {
+        self.standing.store(EXPELLED, Ordering::Relaxed);
     }
 
     /// A request was refused. A known connection stays: one of many callers behind a proxy may have a bad token.
@@ -60,7 +83,7 @@ impl PeerInfo {
     }
 }
 
-/// A TLS connection that ends itself when nobody authenticates on it.
+/// A TLS connection that ends itself when nobody authenticates on it, or when its peer is expelled.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: TlsStream<TcpStream>,
@@ -90,11 +113,12 @@ impl Connection {
         }
     }
 
-    /// Fails when a stranger's time is up; also arranges to be asked again then.
+    /// Fails when the time of somebody who must go is up; also arranges to be asked again then.
     fn poll_welcome(&mut self, cx: &mut Context<'_>) -> io::Result<()> {
-        match self.peer.standing.load(Ordering::Relaxed) {
+        let standing = self.peer.standing.load(Ordering::Relaxed);
+        match standing {
             KNOWN => return Ok(()),
-            REFUSED if !self.leaving => {
+            REFUSED | EXPELLED if !self.leaving => {
                 self.leaving = true;
                 self.deadline.as_mut().reset(Instant::now() + LAST_WORDS);
             }
@@ -103,11 +127,13 @@ impl Connection {
         match self.deadline.as_mut().poll(cx) {
             Poll::Pending => Ok(()),
             Poll::Ready(()) => {
-                self.metrics.closed_early("unauthenticated");
-                Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "nobody authenticated on this connection",
-                ))
+                let (reason, words) = if standing == EXPELLED {
+                    ("expelled", "the peer was expelled")
+                } else {
+                    ("unauthenticated", "nobody authenticated on this connection")
+                };
+                self.metrics.closed_early(reason);
+                Err(io::Error::new(io::ErrorKind::TimedOut, words))
             }
         }
     }

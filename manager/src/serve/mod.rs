@@ -5,6 +5,8 @@
 //! request was authenticated is closed after 8 s, and one second after its first refusal. Handshakes and
 //! connections are bounded; when too many handshakes are under way, the oldest goes, which is never an honest one for long.
 //!
+//! A connection that makes hundreds of calls a second, or whose agent breaks the protocol, is closed however good its token.
+//!
 //! Health and reflection want a token as well. The agents' and people's services verify theirs themselves, before they answer.
 
 mod accept;

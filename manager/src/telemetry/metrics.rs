@@ -149,7 +149,7 @@ pub struct ServeMetrics {
 }
 
 impl ServeMetrics {
-    /// A connection ended before it was of use: `handshake_timeout`, `handshake_failed`, `overload`, `unauthenticated`.
+    /// A connection ended before it was of use: `handshake_timeout`, `handshake_failed`, `overload`, `unauthenticated`, `expelled`.
     pub fn closed_early(&self, reason: &'static str) {
         self.closed_early.get_or_create(&ReasonLabels { reason }).inc();
     }
