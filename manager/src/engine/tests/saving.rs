@@ -202,7 +202,7 @@ fn a_read_that_the_watch_has_overtaken_is_made_again() {
     world.fail_write(ApiFailure::Conflict);
     let old = world.job("a").clone();
     world.edit("a", |job| {
-        job.spec.parallelism = serde_json::from_value(json!(1)).expect("a number")
+        job.spec.parallelism = serde_json::from_value(json!(1)).expect("a number");
     });
     let uid = world.fetches.pop_front().expect("a read");
     world.event(Event::Fetched {
