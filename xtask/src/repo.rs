@@ -13,9 +13,23 @@ pub(crate) fn root() -> PathBuf {
         .map_or_else(PathBuf::new, Path::to_path_buf)
 }
 
-/// The cargo that runs us, in the repository.
+/// The cargo that runs us, in the repository, without what it says to the programs that it runs: some build scripts ask to be run again when that
+/// changes, and ring, with all that uses it, would be built anew at each change between `cargo` and `cargo xtask`.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    let about_us = [
+        "CARGO_PKG_",
+        "CARGO_MANIFEST_",
+        "CARGO_CRATE_",
+        "CARGO_BIN_",
+        "CARGO_PRIMARY_",
+    ];
+    for (name, _) in std::env::vars_os() {
+        let plain = name.to_string_lossy();
+        if about_us.iter().any(|prefix| plain.starts_with(prefix)) {
+            command.env_remove(&name);
+        }
+    }
     command.current_dir(root());
     command
 }
