@@ -65,8 +65,17 @@ pub(super) struct Session {
     add: bool,
     cancel: bool,
     saved: bool,
+    /// The agent has lost its result: naming the task would order it anew.
+    lacks: bool,
     /// Generation, and whether the slot is free once it is acknowledged.
     unacknowledged: Vec<(u8, bool)>,
+}
+
+impl Session {
+    /// For a walk without the rule.
+    pub(super) fn names_everything(&mut self) {
+        self.lacks = false;
+    }
 }
 
 /// Messages by wire, and whether a write is wanted.
@@ -108,6 +117,7 @@ impl Core {
             add: false,
             cancel: false,
             saved: false,
+            lacks: false,
             unacknowledged: Vec::new(),
         };
         if held.is_none() && desk.slot == Some(Slot::Cancelling) {
@@ -118,7 +128,7 @@ impl Core {
             None => {}
             Some(_) if settled => {}
             Some(task) => match (desk.slot, task) {
-                (Some(Slot::InFlight) | None, Task::Done) => desk.slot = Some(Slot::Ended),
+                (_, Task::Done) => desk.slot = Some(Slot::Ended),
                 (None, Task::Pulling | Task::Held) => {
                     desk.slot = Some(if honoured {
                         Slot::InFlight
@@ -130,6 +140,7 @@ impl Core {
             },
         }
         (desk.known, desk.lost, desk.answered) = (true, None, now);
+        session.lacks = held.is_none() && desk.slot == Some(Slot::Ended);
         desk.session = Some(session);
         out.push((node, wire, Down::Welcome(self.epoch)));
     }
@@ -303,7 +314,11 @@ impl Core {
         let held = stamp.is_none() && session.generation > 0 || session.set_due.is_some_and(|at| at > now);
         if !held && session.set_due.take().is_some() {
             (session.add, session.cancel) = (false, false);
-            let order = matches!(desk.slot, Some(Slot::InFlight | Slot::Ended));
+            let order = match desk.slot {
+                Some(Slot::InFlight) => true,
+                Some(Slot::Ended) => !session.lacks,
+                Some(Slot::Cancelling) | None => false,
+            };
             session.told = order;
             session.generation = generation;
             session.unacknowledged = vec![(generation, desk.slot == Some(Slot::Cancelling))];

@@ -217,6 +217,7 @@ impl World {
             for _ in 0..3 {
                 let write = self.leaders[leader].core.as_ref().and_then(|core| core.write);
                 if self.budget.messages == 0
+                    && !rules.late_writes
                     && self.runs(leader)
                     && write.is_some_and(|write| write.answer.is_none())
                 {
@@ -447,6 +448,11 @@ impl World {
                 }
                 self.with_core(leader, rules, planner, |core, out| {
                     core.attach(node, id, held, now, out);
+                    if rules.has(Bug::LostResultsNamed)
+                        && let Some(session) = core.session_of(node, id)
+                    {
+                        session.names_everything();
+                    }
                 });
             }
             other if has_session => {

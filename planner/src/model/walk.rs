@@ -32,6 +32,8 @@ pub(super) struct Budget {
 pub(super) enum Bug {
     AckBeforeWrite,
     SlotFreedAtLoss,
+    /// A set names results that the agent has lost.
+    LostResultsNamed,
     /// A leader never looks at its lease.
     NoLeaseCheck,
     /// An agent obeys whoever welcomed it last.
@@ -45,6 +47,8 @@ pub(super) struct Rules {
     /// No new fault after this tick.
     pub(super) faults_until: u8,
     pub(super) bugs: &'static [Bug],
+    /// Writes are under way for as long as they may be.
+    pub(super) late_writes: bool,
 }
 
 impl Rules {
@@ -193,9 +197,9 @@ const NONE: Budget = Budget {
     slow: 0,
 };
 
-/// States of one walk in the ordinary run. With `KRUISE_SOAK` set all of them are visited.
+/// States of one walk in the ordinary run. With `KRUISE_SOAK` set all of them are visited, or two million.
 const MOST: usize = 20_000;
-const MOST_IN_SOAK: usize = 8_000_000;
+const MOST_IN_SOAK: usize = 2_000_000;
 
 fn soak() -> bool {
     std::env::var_os("KRUISE_SOAK").is_some()
@@ -209,6 +213,7 @@ fn explore(budget: Budget, parallelism: u8, after: u8, bugs: &'static [Bug]) -> 
         horizon: faults_until + after,
         faults_until,
         bugs,
+        late_writes: budget.restarts > 0,
     };
     let most = if soak() { MOST_IN_SOAK } else { MOST };
     walk(budget, &rules, if bugs.is_empty() { most } else { MOST * 10 })
@@ -299,6 +304,12 @@ fn notices(budget: Budget, bugs: &'static [Bug], violation: &str) {
 #[test]
 fn a_slot_that_is_freed_with_its_stream_is_noticed() {
     notices(Budget { cuts: 1, ..NONE }, &[Bug::SlotFreedAtLoss], "I1");
+}
+
+#[test]
+fn a_lost_result_that_is_ordered_anew_is_noticed() {
+    let budget = Budget { restarts: 1, ..NONE };
+    notices(budget, &[Bug::LostResultsNamed], "I1");
 }
 
 #[test]

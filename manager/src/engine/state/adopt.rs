@@ -151,8 +151,14 @@ impl EngineState {
         self.dirty.insert(job.clone());
         let phase = phase_from_number(status.phase);
         if let Some(task) = self.tasks.get_mut(job, node) {
-            // Another id here means an older round or an older node of that name, which keeps the slot until it is settled.
-            if task.id != id || task.stage != Stage::InFlight {
+            // Another id here means an older round or an older node of that name, which keeps the slot until it is settled. A result is welcome also
+            // when the pull was to be stopped for want of a slot: it needs none any more.
+            let settled = match task.stage {
+                Stage::InFlight => false,
+                Stage::Cancelling => !phase.is_final(),
+                Stage::Ended { .. } => true,
+            };
+            if task.id != id || settled {
                 return;
             }
             if phase.is_final() {

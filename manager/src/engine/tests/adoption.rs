@@ -231,3 +231,22 @@ fn a_result_that_its_agent_has_lost_counts_and_is_no_new_order() {
     world.finish_writes();
     assert_eq!(world.status().succeeded, 1);
 }
+
+#[test]
+fn a_result_of_a_pull_that_had_no_slot_left_is_kept() {
+    let mut world = after_failover();
+    world.attach("node2");
+    world.pass_alive(99);
+    assert_eq!(world.orders("node2").len(), 1, "the slot of node1 was given up");
+    world
+        .try_attach("node1", "uid-node1", vec![of("node1", Phase::Pulling)])
+        .expect("let in");
+    assert!(world.orders("node1").is_empty(), "it shall stop");
+    world
+        .attach_with("node1", vec![of("node1", Phase::Succeeded)])
+        .expect("let in");
+    assert_eq!(world.orders("node1").len(), 1, "it keeps its result");
+    world.report("node2", Phase::Succeeded);
+    world.finish_writes();
+    assert_eq!(world.status().succeeded, 2);
+}
