@@ -45,16 +45,14 @@ impl Programs {
                 .env("RUSTFLAGS", "-C target-feature=+crt-static");
             cmd::show(&mut build)?;
         }
-        Self::built()
+        Ok(Self::in_folder(&target()?.join(host).join("release")))
     }
 
-    /// As they were built last.
-    pub(crate) fn built() -> Result<Self> {
-        let folder = target()?.join(host()?).join("release");
-        Ok(Self {
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Self {
             manager: folder.join("kruise-manager"),
             fleet: folder.join("fleet"),
-        })
+        }
     }
 }
 

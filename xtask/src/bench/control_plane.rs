@@ -31,9 +31,9 @@ pub(crate) struct Args {
     /// Only the manager, not the bare server to compare with.
     #[arg(long)]
     no_floor: bool,
-    /// Use programs as they were built last.
+    /// Folder with a kruise-manager and a fleet to use, instead of building them.
     #[arg(long)]
-    no_build: bool,
+    programs: Option<PathBuf>,
     /// A flag for the manager, such as --manager-flag=--max-agents-attaching-per-second=2000.
     #[arg(long = "manager-flag", allow_hyphen_values = true)]
     manager_flags: Vec<String>,
@@ -43,10 +43,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let programs = if args.no_build {
-        Programs::built()?
-    } else {
-        Programs::build()?
+    let programs = match &args.programs {
+        Some(folder) => Programs::in_folder(folder),
+        None => Programs::build()?,
     };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the asynchronous runtime")?;
     let report = runtime.block_on(measure(args, &programs))?;
