@@ -101,6 +101,13 @@ pub fn namespace_of(pid: i32, kind: &str) -> Option<u64> {
     link.to_str()?.split_once('[')?.1.strip_suffix(']')?.parse().ok()
 }
 
+/// How many files, sockets included, a process has open.
+pub fn open_files(pid: i32) -> Result<usize> {
+    let folder = format!("/proc/{pid}/fd");
+    let listed = fs::read_dir(&folder).with_context(|| format!("cannot list {folder}"))?;
+    Ok(listed.count())
+}
+
 /// The file that a process executes.
 #[must_use]
 pub fn executable_of(pid: i32) -> Option<PathBuf> {
