@@ -54,13 +54,13 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    pub(super) fn new(node: usize, chance: &mut Chance) -> Self {
+    pub(super) fn new(node: usize, chance: &mut Chance, remembers: bool) -> Self {
         let clock = Drift::new(chance);
         Self {
             uid: format!("uid-node{node}"),
             process: 1,
             alive: true,
-            journal: chance.permille(700),
+            journal: chance.permille(700) || remembers,
             clock,
             fence: Fence::new(Epoch(0)),
             contact: Contact::new(clock.shows(0)),

@@ -134,6 +134,8 @@ impl Sim {
         let mut chance = Chance::new(seed);
         let nodes = usize::try_from(chance.between(2, 6)).expect("small");
         let jobs = usize::try_from(chance.between(1, 3)).expect("small");
+        // What an agent remembers is what the walk without lease checks is about.
+        let remember = bugs.contains(&Bug::NoLeaseCheck);
         let mut sim = Self {
             bugs,
             now: 0,
@@ -141,7 +143,9 @@ impl Sim {
             number: 0,
             api: Api::new(nodes),
             managers: (0..MANAGERS).map(|_| Manager::new(&mut chance)).collect(),
-            agents: (0..nodes).map(|node| Agent::new(node, &mut chance)).collect(),
+            agents: (0..nodes)
+                .map(|node| Agent::new(node, &mut chance, remember))
+                .collect(),
             streams: BTreeMap::new(),
             blocked: vec![[false; 2]; nodes],
             judge: Judge::default(),
