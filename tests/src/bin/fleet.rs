@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -23,7 +24,7 @@ enum Command {
     Agents {
         /// `IP:port` of the manager.
         #[arg(long)]
-        manager: String,
+        manager: SocketAddr,
         /// File with its certificate authority.
         #[arg(long)]
         ca: PathBuf,

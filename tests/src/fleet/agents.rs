@@ -26,14 +26,16 @@ use tokio::sync::watch;
 use super::control::{Answer, Request, Stamp, Target, stamp};
 use super::runtime::{Book, Scripted};
 
+/// What agents dial first, as in a cluster.
+const SERVICE: &str = "kruise-manager.kruise-system.svc:9877";
 /// How often conditions are looked at: the resolution of times that are not stamped where they happen.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// What a fleet is made from.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// `IP:port` of the manager.
-    pub manager: String,
+    /// Address of the manager.
+    pub manager: SocketAddr,
     /// Trust bundle, PEM.
     pub ca: String,
     /// Seed of everything that is played.
@@ -190,7 +192,7 @@ fn member(
     let config = Config {
         node_name: target.node,
         boot_id: format!("{number:032x}"),
-        manager: plan.manager.clone(),
+        manager: SERVICE.to_owned(),
         server_name: MANAGER_SERVER_NAME.to_owned(),
         ca: Secret::Text(plan.ca.clone()),
         token: Secret::Text(target.token),
@@ -208,7 +210,10 @@ fn member(
         clock: Clock::boot(),
         link,
         journal: (Journal::none(), State::default()),
-        transport: Arc::new(From(address_of(number))),
+        transport: Arc::new(From {
+            source: address_of(number),
+            service: plan.manager,
+        }),
         metrics: Arc::clone(metrics),
     };
     let agent = Agent::new(config, settings, parts);
@@ -229,17 +234,24 @@ fn address_of(number: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(127, 1, 0, 0)) + number)
 }
 
-/// Plain TCP from an address.
+/// Plain TCP from an address. The name of the manager's Service leads to the one manager that there is.
 #[derive(Clone, Copy, Debug)]
-struct From(Ipv4Addr);
+struct From {
+    source: Ipv4Addr,
+    service: SocketAddr,
+}
 
 impl Transport for From {
     fn open(&self, address: String) -> BoxFuture<'static, io::Result<Box<dyn Bytes>>> {
-        let source = SocketAddrV4::new(self.0, 0);
+        let Self { source, service } = *self;
         async move {
-            let target: SocketAddr = address.parse().map_err(io::Error::other)?;
+            let target = if address == SERVICE {
+                service
+            } else {
+                address.parse().map_err(io::Error::other)?
+            };
             let socket = TcpSocket::new_v4()?;
-            socket.bind(source.into())?;
+            socket.bind(SocketAddrV4::new(source, 0).into())?;
             let stream = socket.connect(target).await?;
             stream.set_nodelay(true)?;
             Ok(Box::new(stream) as Box<dyn Bytes>)

@@ -20,7 +20,8 @@ use kruise_proto::dispatch::{
 };
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -100,7 +101,7 @@ impl Floor {
             .initial_stream_window_size(WINDOW)
             .initial_connection_window_size(WINDOW)
             .add_service(DispatchServiceServer::new(self))
-            .serve_with_incoming(TcpListenerStream::new(listener));
+            .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
         Ok(async move { server.await.context("the server ended") })
     }
 
