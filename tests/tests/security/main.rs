@@ -7,7 +7,6 @@
 )]
 
 mod call;
-mod canary;
 mod cut_off;
 mod forge;
 mod ghost;

@@ -20,7 +20,7 @@ const CLUSTER: &str = "kruise-test";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which level; all of them when left out (but not soak).
+    /// Which level; all of them when left out (but not security and soak).
     #[arg(value_enum)]
     level: Option<Level>,
     /// Only tests whose name contains this word.
@@ -43,6 +43,8 @@ enum Level {
     E2e,
     /// On the real cluster, one after the other: killed, paused and cut-off parts.
     Faults,
+    /// Forged identities and hostile clients on the real cluster. By hand, until it has been green often enough to judge changes.
+    Security,
     /// The repeated faults, in full number. By hand only.
     Soak,
 }
@@ -80,6 +82,7 @@ impl Level {
             Self::Bed => "bed",
             Self::E2e => "e2e",
             Self::Faults => "faults",
+            Self::Security => "security",
             Self::Soak => "soak",
         }
     }
@@ -95,6 +98,7 @@ impl Level {
             Self::Bed => run_tests(&mut on_bed("bed", 4, filter)),
             Self::E2e => run_tests(&mut on_bed("e2e", 4, filter)),
             Self::Faults => run_tests(&mut on_bed("faults", 1, filter)),
+            Self::Security => run_tests(&mut on_bed("security", 1, filter)),
             Self::Soak => run_tests(on_bed("faults", 1, filter).env("KRUISE_SOAK", "1")),
         }
     }
