@@ -20,10 +20,10 @@ impl Bucket {
         }
     }
 
-    /// `rate` in each second, and no more than that at once.
+    /// `rate` in each second, and a tenth of that at once.
     pub(super) fn per_second(rate: u32, now: Duration) -> Self {
         let rate = rate.max(1);
-        Self::new(Duration::from_secs(1) / rate, rate, now)
+        Self::new(Duration::from_secs(1) / rate, rate.div_ceil(10), now)
     }
 
     /// Takes a token.
@@ -31,13 +31,21 @@ impl Bucket {
     /// # Errors
     /// How long to wait for one.
     pub(super) fn take(&mut self, now: Duration) -> Result<(), Duration> {
+        self.reserve(now, Duration::ZERO).map(drop)
+    }
+
+    /// Takes a token that may come back only later, and returns how long its owner has to wait for it: whoever asks first is served first.
+    ///
+    /// # Errors
+    /// How long it would be, if that is longer than `most`; then none is taken.
+    pub(super) fn reserve(&mut self, now: Duration, most: Duration) -> Result<Duration, Duration> {
         let full_at = self.full_at.max(now) + self.interval;
-        let emptied = now + self.interval * self.capacity;
-        if full_at > emptied {
-            return Err(full_at - emptied);
+        let wait = full_at.saturating_sub(now + self.interval * self.capacity);
+        if wait > most {
+            return Err(wait);
         }
         self.full_at = full_at;
-        Ok(())
+        Ok(wait)
     }
 }
 
@@ -47,11 +55,24 @@ mod tests {
 
     #[test]
     fn a_burst_and_then_the_rate() {
-        let mut bucket = Bucket::per_second(10, Duration::ZERO);
+        let mut bucket = Bucket::new(Duration::from_millis(100), 10, Duration::ZERO);
         let now = Duration::from_secs(5);
         assert_eq!((0..20).filter(|_| bucket.take(now).is_ok()).count(), 10);
         assert_eq!(bucket.take(now), Err(Duration::from_millis(100)));
         let later = now + Duration::from_millis(250);
         assert_eq!((0..20).filter(|_| bucket.take(later).is_ok()).count(), 2);
+    }
+
+    #[test]
+    fn who_waits_is_served_in_order() {
+        let mut bucket = Bucket::per_second(10, Duration::ZERO);
+        let (now, most) = (Duration::from_secs(5), Duration::from_millis(250));
+        let waits: Vec<_> = (0..4).map(|_| bucket.reserve(now, most)).collect();
+        let millis = Duration::from_millis;
+        assert_eq!(
+            waits,
+            [Ok(millis(0)), Ok(millis(100)), Ok(millis(200)), Err(millis(300))]
+        );
+        assert_eq!(bucket.reserve(now + millis(100), most), Ok(millis(200)));
     }
 }

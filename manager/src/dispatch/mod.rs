@@ -1,17 +1,18 @@
 //! The agents' side: one stream per node.
 //!
-//! A stream is let in step by step: the token is verified, this replica leads, not too many attach at once, the Hello comes in time and is for the
-//! token's node, the engine knows that node. From then on one small task per stream passes messages between the agent and the engine, answers
+//! A stream is let in step by step: the token is verified, this replica leads and it is the stream's turn ([`lobby`]), the Hello comes in time and
+//! is for the token's node, the engine knows that node. From then on one small task per stream passes messages between the agent and the engine, answers
 //! heartbeats as long as the lease is provably ours, and ends the stream when the agent falls silent, its token ends, it does not read, or it sends
 //! too much.
 
 mod admission;
+mod lobby;
 mod outbound;
 pub(crate) mod refuse;
 mod sanitize;
 mod session;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use kruise_proto::dispatch::AttachRequest;
 use kruise_proto::dispatch::dispatch_service_server::{DispatchService, DispatchServiceServer};
@@ -22,7 +23,7 @@ use crate::identity::{Identity, bearer};
 use crate::leader::Leadership;
 use crate::serve::PeerInfo;
 
-use admission::Bucket;
+use lobby::Lobby;
 use outbound::Outbound;
 use session::Session;
 
@@ -33,7 +34,6 @@ const MAX_MESSAGE: usize = 4 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Dispatch {
     shared: Arc<Shared>,
-    admission: Mutex<Bucket>,
 }
 
 /// What every stream needs.
@@ -42,6 +42,7 @@ struct Shared {
     engine: EngineHandle,
     identity: Identity,
     leadership: Leadership,
+    lobby: Lobby,
 }
 
 /// The service as tonic takes it.
@@ -51,24 +52,13 @@ pub fn service(
     identity: Identity,
     leadership: Leadership,
 ) -> DispatchServiceServer<Dispatch> {
-    let admission = Mutex::new(Bucket::per_second(
-        engine.config().attach_per_second,
-        engine.clock().now(),
-    ));
     let shared = Arc::new(Shared {
+        lobby: Lobby::new(engine.clone(), leadership.clone()),
         engine,
         identity,
         leadership,
     });
-    DispatchServiceServer::new(Dispatch { shared, admission }).max_decoding_message_size(MAX_MESSAGE)
-}
-
-impl Dispatch {
-    fn admit(&self) -> Result<(), Status> {
-        let now = self.shared.engine.clock().now();
-        let mut bucket = self.admission.lock().unwrap_or_else(PoisonError::into_inner);
-        bucket.take(now).map_err(refuse::attach_rate)
-    }
+    DispatchServiceServer::new(Dispatch { shared }).max_decoding_message_size(MAX_MESSAGE)
 }
 
 #[tonic::async_trait]
@@ -83,11 +73,7 @@ impl DispatchService for Dispatch {
         let shared = &self.shared;
         // Refusals are written down by the layer around all services.
         let agent = shared.identity.agent(bearer(request.metadata())?).await?;
-        shared
-            .leadership
-            .check()
-            .map_err(|error| refuse::not_leader(error.leader.as_ref()))?;
-        self.admit()?;
+        shared.lobby.look()?;
         let (sender, stream) = outbound::channel();
         let session = Session::new(Arc::clone(shared), agent, peer);
         tokio::spawn(session.run(request.into_inner(), sender));

@@ -66,6 +66,11 @@ impl Sender {
         }
     }
 
+    /// Until the agent is gone.
+    pub(super) async fn closed(&self) {
+        self.messages.closed().await;
+    }
+
     /// Ends the stream with a status behind what was sent.
     pub(super) fn finish(self, status: Status) {
         // An agent that is gone already needs no status.

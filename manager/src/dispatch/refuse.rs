@@ -83,6 +83,11 @@ pub(super) fn attach_rate(wait: Duration) -> Status {
     )
 }
 
+/// The leader has not read jobs and nodes yet.
+pub(super) fn starting() -> Status {
+    attach(AttachRefused::NotReady)
+}
+
 pub(super) fn attach(refused: AttachRefused) -> Status {
     let (reason, retry) = match refused {
         AttachRefused::NotReady => ("LEADER_STARTING", SOON),

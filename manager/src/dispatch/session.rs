@@ -104,12 +104,17 @@ impl Session {
         out.finish(status);
     }
 
-    /// Hello, Welcome.
+    /// Lobby, Hello, Welcome.
     async fn open(
         &mut self,
         inbound: &mut Streaming<AttachRequest>,
         out: &Sender,
     ) -> Result<mpsc::Receiver<Box<ToAgent>>, Status> {
+        tokio::select! {
+            // Dropping the wait gives up its place, which is then nobody's.
+            entered = self.shared.lobby.enter() => entered?,
+            () = out.closed() => return Err(gone()),
+        }
         let hello = self.hello(inbound).await?;
         let now = self.now();
         self.vitals = Arc::new(Vitals::new(now, hello.runtime.clone(), hello.disk));
@@ -362,7 +367,7 @@ impl Session {
     async fn send(&self, out: &Sender, message: attach_response::Message) -> Result<(), Status> {
         out.send(message).await.map_err(|error| match error {
             NotSent::TooSlow => refuse::too_slow(),
-            NotSent::Gone => Status::cancelled("the agent is gone"),
+            NotSent::Gone => gone(),
         })
     }
 
@@ -402,6 +407,10 @@ impl Session {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+fn gone() -> Status {
+    Status::cancelled("the agent is gone")
 }
 
 /// The renewal's end, when there is one; for ever otherwise.

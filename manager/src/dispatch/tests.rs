@@ -285,25 +285,85 @@ async fn a_follower_names_the_leader() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_so_many_attach_in_a_second() {
+async fn only_so_many_attach_in_a_second_and_the_others_wait_for_their_turn() {
     let bed = bed_with(
         leader(),
         EngineConfig {
-            attach_per_second: 2,
+            attach_per_second: 1,
             ..EngineConfig::default()
         },
     )
     .await;
-    let _first = dial(&bed.channel, "agent-node1").await.expect("let in");
-    let _second = dial(&bed.channel, "agent-node2").await.expect("let in");
-    let status = dial(&bed.channel, "agent-node1").await.err().expect("refused");
+    let begun = tokio::time::Instant::now();
+    let mut agents = Vec::new();
+    for turn in 0..12 {
+        let node = format!("node{}", 1 + turn % 2);
+        let agent = dial(&bed.channel, &format!("agent-{node}"))
+            .await
+            .expect("a good token");
+        if turn < 11 {
+            agent.hello(&node, Vec::new()).await;
+        }
+        agents.push(agent);
+    }
+    for (turn, agent) in (0_u64..).zip(&mut agents) {
+        if turn == 11 {
+            let status = agent.end().await;
+            let reason = Agent::reason(&status);
+            assert_eq!(
+                (status.code(), reason.as_str()),
+                (Code::Unavailable, "ATTACH_RATE")
+            );
+            assert!(status.get_error_details().retry_info().is_some());
+        } else {
+            agent.welcome().await;
+            assert_eq!(begun.elapsed().as_secs(), turn);
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn while_nobody_leads_agents_wait_for_the_leader() {
+    let nobody = || LeaderState::Follower { leader: None };
+    let bed = bed_with(nobody(), EngineConfig::default()).await;
+    let mut early = dial(&bed.channel, "agent-node1").await.expect("a good token");
+    early.hello("node1", Vec::new()).await;
+    assert_eq!(Agent::reason(&early.end().await), "NOT_LEADER", "not for ever");
+
+    let mut here = dial(&bed.channel, "agent-node1").await.expect("a good token");
+    here.hello("node1", Vec::new()).await;
+    let mut elsewhere = dial(&bed.channel, "agent-node2").await.expect("a good token");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    bed.control.set(leader());
+    assert_eq!(here.welcome().await.epoch, 7);
     assert_eq!(
-        (status.code(), Agent::reason(&status).as_str()),
-        (Code::Unavailable, "ATTACH_RATE")
+        Agent::reason(&elsewhere.end().await),
+        "HELLO_WANTED",
+        "let in, and then silent"
     );
-    assert!(status.get_error_details().retry_info().is_some());
-    tokio::time::sleep(Duration::from_millis(600)).await;
-    dial(&bed.channel, "agent-node1").await.expect("let in");
+
+    let bed = bed_with(nobody(), EngineConfig::default()).await;
+    elsewhere = dial(&bed.channel, "agent-node2").await.expect("a good token");
+    let peer = Peer {
+        name: "pod-b".into(),
+        address: "10.0.0.2:9877".into(),
+    };
+    bed.control.set(LeaderState::Follower { leader: Some(peer) });
+    let status = elsewhere.end().await;
+    let details = status.get_error_details();
+    assert_eq!(
+        details.error_info().expect("there").metadata["leader_address"],
+        "10.0.0.2:9877"
+    );
+
+    let bed = bed_with(nobody(), EngineConfig::default()).await;
+    let mut last = dial(&bed.channel, "agent-node1").await.expect("a good token");
+    bed.engine.close();
+    assert_eq!(
+        Agent::reason(&last.end().await),
+        "NOT_LEADER",
+        "nobody waits for a process that ends"
+    );
 }
 
 #[tokio::test(start_paused = true)]

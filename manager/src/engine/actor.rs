@@ -2,7 +2,7 @@
 //!
 //! Tasks and channels
 //! - The engine's task owns the state. It never waits for the network.
-//! - `inbox`: from sessions and people, bounded; people and new agents are turned away when it is full, running sessions wait.
+//! - `inbox`: from sessions and people, bounded; people are turned away when it is full, new agents after a while, running sessions wait.
 //! - `told`: from watches, writes and reads that the engine has started, bounded; a channel of its own, so that no number of agents can hold up
 //!   the news from the API server.
 //! - One link per session, bounded: an agent whose stream does not keep up loses it and attaches again.
@@ -47,6 +47,8 @@ pub(super) struct Actor {
     pub(super) config: EngineConfig,
     pub(super) metrics: EngineMetrics,
     pub(super) inbox: mpsc::Receiver<Message>,
+    /// Whether agents can attach.
+    pub(super) open: watch::Sender<bool>,
     /// Cancelled when the process is about to end.
     pub(super) closing: CancellationToken,
 }
@@ -164,6 +166,7 @@ impl<'a> Leading<'a> {
 
     async fn run(mut self) {
         while self.turn().await {}
+        self.actor.open.send_replace(false);
         for (_, link) in std::mem::take(&mut self.links) {
             // A link that is full belongs to a stream that ends by itself once the link is gone.
             drop(link.try_send(Box::new(ToAgent::Close(CloseReason::NotLeading))));
@@ -216,6 +219,10 @@ impl<'a> Leading<'a> {
             self.perform(effect);
         }
         while self.tasks.try_join_next().is_some() {}
+        let ready = self.state.is_ready();
+        self.actor
+            .open
+            .send_if_modified(|open| std::mem::replace(open, ready) != ready);
         true
     }
 

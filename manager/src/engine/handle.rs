@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use kruise_api::ids::{Epoch, NodeName, ObjectKey};
 use kruise_proto::dispatch::Ack;
 use kruise_proto::inspect;
 use kruise_proto::task::TaskStatus;
-use tokio::sync::{broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::config::EngineConfig;
@@ -22,6 +23,9 @@ pub(super) const INBOX: usize = 1024;
 /// Messages that wait for one agent's stream. The engine sends at most three per settling and stream.
 /// They are boxed, since a queue keeps room for 32 items however short it is.
 const LINK: usize = 16;
+
+/// How long a new agent waits for room in the inbox. How many come at once is limited before.
+const ATTACH_PATIENCE: Duration = Duration::from_secs(2);
 
 /// The engine did not answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,6 +91,7 @@ pub struct EngineHandle {
     config: EngineConfig,
     clock: Monotonic,
     sessions: Arc<AtomicU64>,
+    open: watch::Receiver<bool>,
     closing: CancellationToken,
 }
 
@@ -95,9 +100,11 @@ impl EngineHandle {
         inbox: mpsc::Sender<Message>,
         config: EngineConfig,
         clock: Monotonic,
+        open: watch::Receiver<bool>,
         closing: CancellationToken,
     ) -> Self {
         Self {
+            open,
             inbox,
             config,
             clock,
@@ -109,6 +116,21 @@ impl EngineHandle {
     /// Ends the engine for good: every stream is closed and sent to the next leader, nothing is handed out or written any more.
     pub fn close(&self) {
         self.closing.cancel();
+    }
+
+    /// Until the engine is to end for good.
+    pub(crate) async fn closing(&self) {
+        self.closing.cancelled().await;
+    }
+
+    /// Waits until agents can attach. False when they never will, because the process ends.
+    pub(crate) async fn opened(&self) -> bool {
+        let mut open = self.open.clone();
+        tokio::select! {
+            // Both are cancel-safe: they only look.
+            opened = open.wait_for(|open| *open) => opened.is_ok(),
+            () = self.closing.cancelled() => false,
+        }
     }
 
     /// Spans that agents are told.
@@ -139,10 +161,10 @@ impl EngineHandle {
             link,
             reply,
         };
-        self.inbox.try_send(message).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => AttachRefused::Busy,
-            mpsc::error::TrySendError::Closed(_) => AttachRefused::NotLeading,
-        })?;
+        match tokio::time::timeout(ATTACH_PATIENCE, self.inbox.send(message)).await {
+            Ok(sent) => sent.map_err(|_| AttachRefused::NotLeading)?,
+            Err(_) => return Err(AttachRefused::Busy),
+        }
         let epoch = answer.await.map_err(|_| AttachRefused::NotLeading)??;
         Ok((epoch, messages))
     }

@@ -21,7 +21,7 @@ pub(crate) mod vitals;
 
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Monotonic;
@@ -86,7 +86,8 @@ pub(crate) fn spawn_over(
 ) -> EngineHandle {
     let (sender, inbox) = mpsc::channel(handle::INBOX);
     let closing = CancellationToken::new();
-    let handle = EngineHandle::new(sender, config, clock.clone(), closing.clone());
+    let (open, opened) = watch::channel(false);
+    let handle = EngineHandle::new(sender, config, clock.clone(), opened, closing.clone());
     let leadership = leadership.subscribe();
     tokio::spawn(
         actor::Actor {
@@ -96,6 +97,7 @@ pub(crate) fn spawn_over(
             config,
             metrics,
             inbox,
+            open,
             closing,
         }
         .run(),

@@ -275,7 +275,8 @@ impl Elector {
         })
     }
 
-    /// The record of the one who leads, as far as a follower knows; none when nobody does or when it has expired.
+    /// The record of the one who leads, as far as a follower knows. None when nobody does, when it has not been renewed for so long that its
+    /// holder must have stopped, and when it is of an earlier life of this very process.
     #[must_use]
     pub fn leader<'a>(&self, state: &'a State, now: Duration) -> Option<&'a Record> {
         let State::Following(Following {
@@ -285,7 +286,10 @@ impl Elector {
         else {
             return None;
         };
-        let held = !seen.record.holder.is_empty() && now < self.expiry(&seen.record, *since);
+        let stops = self
+            .expiry(&seen.record, *since)
+            .min(*since + self.timing.renew_deadline);
+        let held = !seen.record.holder.is_empty() && seen.record.address != self.address && now < stops;
         held.then_some(&seen.record)
     }
 

@@ -161,14 +161,20 @@ fn a_record_without_a_duration_counts_as_long_as_ours() {
 }
 
 #[test]
-fn a_follower_knows_the_leader_until_its_record_expires() {
+fn a_follower_knows_the_leader_until_that_must_have_stopped() {
     let (state, _) = follow(&[(0, seen("4", "other", 69))], 5);
     let me = elector("me");
     assert_eq!(
-        me.leader(&state, s(14)).map(|record| record.address.as_str()),
+        me.leader(&state, s(9)).map(|record| record.address.as_str()),
         Some("other:9877")
     );
-    assert_eq!(me.leader(&state, s(15)), None);
+    assert_eq!(
+        me.leader(&state, s(10)),
+        None,
+        "10 s without a renewal end a leadership"
+    );
+    let earlier_life = elector("other");
+    assert_eq!(earlier_life.leader(&state, s(1)), None);
     assert_eq!(me.leader(&follow(&[(0, seen("4", "", 69))], 5).0, s(1)), None);
     assert_eq!(me.leader(&State::new(), s(1)), None);
 }
