@@ -136,6 +136,7 @@ impl Session {
     async fn keep_attached(&self) -> TrustError {
         let mut lost_at = self.deps.clock.now_mono();
         let mut target = self.config.manager.clone();
+        let mut named = false;
         loop {
             self.tell(|view| view.manager.clone_from(&target));
             let goodbye = match self.attach(&target).await {
@@ -149,10 +150,12 @@ impl Session {
             self.detached(&goodbye, &target);
             match goodbye {
                 // A leader that was just named is dialled at once, and once: if it is none, the next dial has its pause.
-                Goodbye::Elsewhere { leader: Some(leader) } if target == self.config.manager => {
+                Goodbye::Elsewhere { leader: Some(leader) } if !named => {
+                    named = true;
                     target = leader;
                 }
                 _ => {
+                    named = false;
                     target.clone_from(&self.config.manager);
                     tokio::time::sleep(contact::redial(now.saturating_sub(lost_at), rand::random())).await;
                 }
