@@ -341,7 +341,14 @@ impl World {
                     }));
                 }
             }
-            if !self.runs(wire.leader) {
+            // What the leader takes for the latest account of a node is the Hello that came last, so this is an assumption: a Hello is not overtaken by
+            // that of a later stream. It may get lost with its stream.
+            let is_hello = |wire: &Wire| matches!(wire.up.first(), Some(Up::Hello(_)));
+            if is_hello(wire) && !wire.open {
+                found.push(self.but(|world| world.wires[node][number].up.clear()));
+            }
+            let overtakes = is_hello(wire) && self.wires[node][..number].iter().any(is_hello);
+            if overtakes || !self.runs(wire.leader) {
                 continue;
             }
             for place in 0..wire.up.len().min(AHEAD) {

@@ -205,13 +205,12 @@ fn soak() -> bool {
     std::env::var_os("KRUISE_SOAK").is_some()
 }
 
-/// Faults happen in the first tick (in soak, in the first two); then it goes on for so many ticks.
+/// Faults happen in the first tick; then it goes on for so many ticks.
 fn explore(budget: Budget, parallelism: u8, after: u8, bugs: &'static [Bug]) -> Result<Seen, String> {
-    let faults_until = if soak() && bugs.is_empty() { 2 } else { 1 };
     let rules = Rules {
         parallelism,
-        horizon: faults_until + after,
-        faults_until,
+        horizon: 1 + after,
+        faults_until: 1,
         bugs,
         late_writes: budget.restarts > 0,
     };
