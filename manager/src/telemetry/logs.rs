@@ -23,6 +23,7 @@ pub fn init_logs(format: LogFormat, verbosity: u8, filter: Option<&str>) {
     let filter = parsed
         .and_then(Result::ok)
         .unwrap_or_else(|| EnvFilter::new(default_filter(verbosity)));
+    let filter = without_bodies(filter);
     let ansi = std::io::stderr().is_terminal();
     let started = subscribe(format, filter, ansi, std::io::stderr);
     if started && broken {
@@ -72,16 +73,34 @@ fn default_filter(verbosity: u8) -> String {
         5..=7 => "debug",
         _ => "trace",
     };
-    // The client logs each failed answer as an error of its own; whoever made the request says it better. HTTP/2 frames are
-    // never wanted unless named.
-    format!(
-        "{level},kube_client::client::builder=off,h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn"
-    )
+    // HTTP/2 frames are never wanted unless named.
+    format!("{level},h2=warn,hyper=warn,hyper_util=warn,rustls=warn,tower=warn")
+}
+
+/// The client of the API server logs an answer that it cannot read as a whole, which may be a secret or the review of a token. No filter brings
+/// that back. It also logs each failed answer as an error of its own; whoever made the request says it better.
+fn without_bodies(filter: EnvFilter) -> EnvFilter {
+    let directives = ["kube_client::client=error", "kube_client::client::builder=off"];
+    directives
+        .into_iter()
+        .fold(filter, |filter, text| match text.parse() {
+            Ok(directive) => filter.add_directive(directive),
+            Err(_) => filter,
+        })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn no_filter_brings_bodies_back() {
+        for filter in ["trace", "kube_client::client=trace", "kube_client=debug"] {
+            let filter = without_bodies(EnvFilter::new(filter)).to_string();
+            assert!(filter.contains("kube_client::client=error"), "{filter}");
+            assert!(!filter.contains("kube_client::client=trace"), "{filter}");
+        }
+    }
 
     #[test]
     fn default_filters_parse() {

@@ -41,9 +41,10 @@ async fn hostile_clients_change_nothing_for_others() -> Result<()> {
     let before = restarts(&product).await?;
     product.push_new_image(1, 6 << 20).await?;
     let front = Front::start(&product.cluster).await?;
-    front.limit_each(256 << 10);
+    front.limit_each(400 << 10);
     let image = product.new_image_at(&front.host());
-    let job = Job::create(&product, "meanwhile", &image, json!({"parallelism": 1})).await?;
+    let spec = json!({"parallelism": 1, "selector": {"names": product.cluster.nodes()}});
+    let job = Job::create(&product, "meanwhile", &image, spec).await?;
 
     let ghost = Ghost::rise(&product, "hostile").await?;
     let token = ghost.token(AUDIENCE).await?;

@@ -7,6 +7,7 @@
 )]
 
 mod call;
+mod canary;
 mod cut_off;
 mod forge;
 mod ghost;

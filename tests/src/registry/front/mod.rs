@@ -16,6 +16,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use tokio::sync::oneshot;
 
 pub use fault::{Fault, Match, Rule};
@@ -51,6 +53,8 @@ struct State {
     each: Option<u64>,
     /// Bytes per second of all blobs together.
     all: Option<Arc<Mutex<Pace>>>,
+    /// The header `authorization` without which nothing is passed on.
+    login: Option<String>,
 }
 
 impl Front {
@@ -112,6 +116,12 @@ impl Front {
     /// Limits all blobs together to so many bytes per second, from the next request on.
     pub fn limit_all(&self, bytes_per_second: u64) {
         self.shared.lock().all = Some(Arc::new(Mutex::new(Pace::new(bytes_per_second))));
+    }
+
+    /// From the next request on, only who logs in as this user is served.
+    pub fn require_login(&self, user: &str, password: &str) {
+        let plain = format!("{user}:{password}");
+        self.shared.lock().login = Some(format!("Basic {}", STANDARD.encode(plain)));
     }
 
     /// Every request so far, in the order of their beginning. Those under way have no end yet.

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use http::header::{CONTENT_LENGTH, LOCATION, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, LOCATION, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::uri::{Authority, Scheme};
 use http::{Request, Response, Uri};
 use http_body_util::{BodyExt, Empty};
@@ -92,20 +92,27 @@ impl Connection {
     async fn answer(&self, request: Request<Incoming>) -> Result<Response<Body>, io::Error> {
         let access = self.describe(&request);
         let is_blob = access.is_blob();
-        let (fault, mut plan) = {
+        let login = request.headers().get(http::header::AUTHORIZATION);
+        let login = login.and_then(|value| value.to_str().ok()).map(str::to_owned);
+        let (is_welcome, fault, mut plan) = {
             let mut state = self.shared.lock();
+            let is_welcome = state.login.is_none() || state.login == login;
             let mut plan = Plan::default();
             if is_blob {
                 plan.paces
                     .extend(state.each.map(|rate| Arc::new(Mutex::new(Pace::new(rate)))));
                 plan.paces.extend(state.all.clone());
             }
-            (state.take_fault(&access), plan)
+            (is_welcome, state.take_fault(&access), plan)
         };
         let path = access.path.clone();
         let entry = Entry::begin(&self.shared, access);
         if let Some(fault) = &fault {
             entry.update(|access| access.fault = Some(format!("{fault:?}")));
+        }
+        if !is_welcome {
+            let challenge = (WWW_AUTHENTICATE, "Basic realm=\"front\"".to_owned());
+            return refusal(&entry, 401, Some(challenge));
         }
         match fault {
             Some(Fault::Status(code)) => return refusal(&entry, code, None),
