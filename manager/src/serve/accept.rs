@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 
@@ -16,6 +17,8 @@ use crate::telemetry::ServeMetrics;
 
 /// Finished handshakes that wait for the server to take them; it takes each at once.
 const QUEUE: usize = 64;
+/// A handshake that is younger than this is taken for one at work rather than one that waits for its peer.
+const AT_WORK: Duration = Duration::from_millis(500);
 /// After the system refused a connection (usually for want of file descriptors): it will not be better right away.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -26,7 +29,10 @@ pub struct Limits {
     pub handshake: Duration,
     /// Time for a first authenticated request after that.
     pub stranger: Duration,
-    /// Handshakes under way at once. One more makes the oldest go.
+    /// Handshakes at work at once. While there are as many, connections wait in the system's queue: thousands that come at the same moment are
+    /// served one after the other, each in full, instead of all at once and none in time.
+    pub at_work: usize,
+    /// Handshakes under way at once, those that wait for their peer included. One more makes the oldest go.
     pub handshakes: usize,
     /// Connections in all. One more is closed at once.
     pub connections: usize,
@@ -58,6 +64,7 @@ impl Default for Limits {
         Self {
             handshake: Duration::from_secs(5),
             stranger: Duration::from_secs(8),
+            at_work: 128,
             handshakes: 1024,
             connections: 20_000,
         }
@@ -92,18 +99,20 @@ struct Acceptor {
     sender: mpsc::Sender<std::io::Result<Connection>>,
     slots: Arc<Semaphore>,
     handshakes: JoinSet<()>,
-    /// The handshakes by age. Finished ones stay until they come to the front.
-    oldest: VecDeque<AbortHandle>,
+    /// The handshakes by age, with their begin. Finished ones stay until they come to the front.
+    oldest: VecDeque<(Instant, AbortHandle)>,
 }
 
 impl Acceptor {
     async fn run(mut self, listener: TcpListener) {
         loop {
+            let rest = self.busy_until();
             // All branches are cancel-safe. Dropping the set at the end ends the handshakes.
             tokio::select! {
                 () = self.sender.closed() => return,
+                () = sleep_until(rest.unwrap_or_else(Instant::now)), if rest.is_some() => {}
                 Some(_) = self.handshakes.join_next(), if !self.handshakes.is_empty() => {}
-                accepted = listener.accept() => match accepted {
+                accepted = listener.accept(), if rest.is_none() => match accepted {
                     Ok((stream, peer)) => self.begin(stream, peer),
                     Err(error) => {
                         tracing::warn!(%error, "cannot accept a connection");
@@ -126,19 +135,37 @@ impl Acceptor {
             metrics: self.metrics.clone(),
             sender: self.sender.clone(),
         };
-        self.oldest
-            .push_back(self.handshakes.spawn(handshake.run(stream, peer, slot)));
+        let handle = self.handshakes.spawn(handshake.run(stream, peer, slot));
+        self.oldest.push_back((Instant::now(), handle));
+    }
+
+    /// Until when nothing more is accepted, unless a handshake ends before.
+    fn busy_until(&mut self) -> Option<Instant> {
+        self.drop_finished();
+        if self.handshakes.len() < self.limits.at_work.max(1) {
+            return None;
+        }
+        let (oldest, _) = self.oldest.front()?;
+        Some(*oldest + AT_WORK).filter(|until| *until > Instant::now())
+    }
+
+    fn drop_finished(&mut self) {
+        while self
+            .oldest
+            .front()
+            .is_some_and(|(_, handshake)| handshake.is_finished())
+        {
+            self.oldest.pop_front();
+        }
     }
 
     fn make_room(&mut self) {
-        while self.oldest.front().is_some_and(AbortHandle::is_finished) {
-            self.oldest.pop_front();
-        }
+        self.drop_finished();
         if self.oldest.len() >= self.limits.handshakes {
-            self.oldest.retain(|handshake| !handshake.is_finished());
+            self.oldest.retain(|(_, handshake)| !handshake.is_finished());
         }
         while self.oldest.len() >= self.limits.handshakes.max(1) {
-            let Some(handshake) = self.oldest.pop_front() else {
+            let Some((_, handshake)) = self.oldest.pop_front() else {
                 return;
             };
             handshake.abort();

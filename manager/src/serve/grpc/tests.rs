@@ -342,6 +342,18 @@ async fn the_oldest_handshake_makes_room_for_a_new_one() {
 }
 
 #[tokio::test]
+async fn a_burst_is_served_one_after_the_other_and_in_full() {
+    let bench = Bench::start(Limits {
+        at_work: 2,
+        handshakes: 4,
+        ..Limits::default()
+    })
+    .await;
+    let burst = futures::future::join_all((0..40).map(|_| bench.tls(&bench.authority))).await;
+    assert_eq!(burst.iter().filter(|stream| stream.is_ok()).count(), 40);
+}
+
+#[tokio::test]
 async fn a_new_certificate_is_used_from_the_next_handshake_on() {
     let bench = Bench::start(Limits::default()).await;
     let mut client = HealthClient::new(bench.channel().await);
