@@ -89,6 +89,13 @@ struct Peer {
 }
 
 impl Peer {
+    /// Counts a refusal in mid-stream.
+    fn refused(&self, reason: &str) {
+        if let Some(connection) = &self.connection {
+            connection.refused_later(reason);
+        }
+    }
+
     /// Closes the connection, after a moment for last words.
     fn expel(&self) {
         if let Some(connection) = &self.connection {

@@ -98,6 +98,9 @@ impl Session {
                 status
             }
         };
+        if refuse::is_refusal(&status) {
+            self.peer.refused(&refuse::reason(&status));
+        }
         if refuse::is_last(&status) {
             self.peer.expel();
         }

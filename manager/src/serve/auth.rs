@@ -232,7 +232,7 @@ fn token_of(headers: &[HeaderValue]) -> Result<&str, AuthError> {
 }
 
 /// A label of metrics must be one of few.
-fn known_reason(reason: &str) -> &'static str {
+pub(super) fn known_reason(reason: &str) -> &'static str {
     const REASONS: [&str; 9] = [
         TOO_MANY_FAILURES,
         "TOKEN_MISSING",

@@ -15,6 +15,7 @@ use tokio::time::{Instant, Sleep};
 use tokio_rustls::server::TlsStream;
 use tonic::transport::server::Connected;
 
+use super::auth::known_reason;
 use crate::identity::Bucket;
 use crate::telemetry::ServeMetrics;
 
@@ -35,15 +36,17 @@ pub struct PeerInfo {
     address: SocketAddr,
     standing: Arc<AtomicU8>,
     calls: Arc<Mutex<Bucket>>,
+    metrics: ServeMetrics,
 }
 
 impl PeerInfo {
     /// A socket of both families shows IPv4 as `::ffff:10.0.0.1`, which is the same address by another name.
-    fn new(address: SocketAddr) -> Self {
+    fn new(address: SocketAddr, metrics: ServeMetrics) -> Self {
         Self {
             address: SocketAddr::new(address.ip().to_canonical(), address.port()),
             standing: Arc::new(AtomicU8::new(NEW)),
             calls: Arc::new(Mutex::new(Bucket::with_burst(CALLS_PER_SECOND, CALLS_AT_ONCE))),
+            metrics,
         }
     }
 
@@ -67,6 +70,11 @@ impl PeerInfo {
     pub(super) fn may_call(&self, now: Duration) -> bool {
         let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         calls.take(now).is_ok()
+    }
+
+    /// Counts a refusal that came when the call had begun already.
+    pub fn refused_later(&self, reason: &str) {
+        self.metrics.refused(known_reason(reason));
     }
 
     /// Closes the connection after a moment for last words, however well known it is.
@@ -105,7 +113,7 @@ impl Connection {
         metrics.connections.inc();
         Self {
             stream,
-            peer: PeerInfo::new(address),
+            peer: PeerInfo::new(address, metrics.clone()),
             deadline: Box::pin(tokio::time::sleep(stranger)),
             leaving: false,
             metrics,

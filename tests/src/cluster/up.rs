@@ -126,10 +126,18 @@ fn helper_program() -> Result<PathBuf> {
         return Ok(PathBuf::from(path));
     }
     let own = env::current_exe().context("cannot find this program's own file")?;
-    if own.file_name().is_some_and(|n| n == "xtask") {
+    if let Some(own) = xtask_at(&own) {
         return Ok(own);
     }
     bail!("set KRUISE_XTASK to the built xtask program: it holds the cluster's own small servers")
+}
+
+/// The file to start again, if it is `xtask`. Cargo puts a newer build in the place of a running one, whose own file then counts
+/// as deleted; the newer one has the same subcommands.
+fn xtask_at(own: &Path) -> Option<PathBuf> {
+    let name = own.file_name()?.to_str()?;
+    let name = name.strip_suffix(" (deleted)").unwrap_or(name);
+    (name == "xtask").then(|| own.with_file_name(name))
 }
 
 fn link_tools(layout: &Layout, containerd: Containerd) -> Result<()> {
@@ -188,4 +196,20 @@ pub(super) fn search_path(layout: &Layout) -> String {
         "{}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         layout.bin().display()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_cargo_replaced_meanwhile_is_found_in_its_place() {
+        let found = |path: &str| xtask_at(Path::new(path));
+        assert_eq!(found("/t/debug/xtask"), Some(PathBuf::from("/t/debug/xtask")));
+        assert_eq!(
+            found("/t/debug/xtask (deleted)"),
+            Some(PathBuf::from("/t/debug/xtask"))
+        );
+        assert_eq!(found("/t/debug/deps/e2e-12ab"), None);
+    }
 }

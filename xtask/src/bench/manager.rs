@@ -1,6 +1,8 @@
 //! The manager as a process of its own.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -14,6 +16,7 @@ use kruise_tests::process::Process;
 use kruise_tests::wait::wait_until;
 
 use super::bed::{Bed, Programs};
+use super::scale::free_address;
 
 /// Longest time from start to leadership: a lease of a killed one has to run out first.
 const LEADS_WITHIN: Duration = Duration::from_secs(60);
@@ -23,6 +26,7 @@ const LEADS_WITHIN: Duration = Duration::from_secs(60);
 pub(crate) struct Manager {
     child: Child,
     address: SocketAddr,
+    metrics: SocketAddr,
     log: PathBuf,
     started: Stamp,
 }
@@ -32,6 +36,8 @@ pub(crate) struct Manager {
 pub(crate) struct Start<'a> {
     /// Lets it log each decision to give an order.
     pub(crate) log_orders: bool,
+    /// Leads at once, without a lease.
+    pub(crate) alone: bool,
     /// More flags.
     pub(crate) flags: &'a [String],
 }
@@ -45,11 +51,13 @@ impl Manager {
         } else {
             "info"
         };
+        let metrics = free_address()?;
         let started = stamp();
         let child = Command::new(&programs.manager)
             .arg(format!("--grpc-addr={address}"))
             .args([
-                "--metrics-addr=0",
+                &format!("--metrics-addr={metrics}"),
+                &format!("--enable-leader-election={}", !how.alone),
                 "--health-probe-addr=0",
                 "--nodeimage-creation-delay=0s",
             ])
@@ -70,6 +78,7 @@ impl Manager {
         Ok(Self {
             child,
             address,
+            metrics,
             log,
             started,
         })
@@ -100,7 +109,7 @@ impl Manager {
         let mut found = None;
         wait_until("the manager to lead", LEADS_WITHIN, || {
             self.process().map_err(|error| error.to_string())?;
-            found = self.lines("this replica leads").into_iter().next();
+            found = self.lines("the engine starts").into_iter().next();
             found.as_ref().map(drop).ok_or_else(|| "not yet".to_owned())
         })?;
         let (at, line) = found.context("it was just found")?;
@@ -109,6 +118,20 @@ impl Manager {
             .nth(1)
             .and_then(|rest| rest.split_whitespace().next()?.parse().ok());
         Ok((at, epoch.with_context(|| format!("no epoch in {line:?}"))?))
+    }
+
+    /// Connections that were closed before they were of use, by reason.
+    pub(crate) fn closed_early(&self) -> Result<BTreeMap<String, u64>> {
+        let mut stream = TcpStream::connect(self.metrics).context("no metrics")?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n")?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        let closed = text.lines().filter_map(|line| {
+            let rest = line.strip_prefix("kruise_grpc_connections_closed_early_total{reason=\"")?;
+            let (reason, count) = rest.split_once("\"} ")?;
+            Some((reason.to_owned(), count.parse().ok()?))
+        });
+        Ok(closed.collect())
     }
 
     /// Lines of the log with these words, each with its time.

@@ -1,5 +1,6 @@
 //! Everything that is measured with one number of agents.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -37,7 +38,10 @@ pub(crate) struct Scale {
     pub(crate) idle_cpu_us: f64,
     /// From the first dial to the last agent in sync; first dials are spread over 5 s.
     pub(crate) attach: f64,
+    /// The lease of the killed manager has to run out, and agents wait in line meanwhile.
     pub(crate) storms: Vec<Storm>,
+    /// The new manager leads at once, so that every connection is made under its eyes.
+    pub(crate) storms_without_lease: Vec<Storm>,
     pub(crate) broadcasts: Vec<Broadcast>,
     pub(crate) single: Single,
     pub(crate) fleet: Memory,
@@ -64,6 +68,8 @@ pub(crate) struct Storm {
     pub(crate) cpu_seconds_following: f64,
     /// Most memory so far.
     pub(crate) peak: u64,
+    /// Connections that came to nothing, by reason.
+    pub(crate) closed_early: BTreeMap<String, u64>,
 }
 
 /// One job for all agents.
@@ -117,7 +123,7 @@ impl Measure<'_> {
         let targets = self.bed.targets(self.agents).await?;
         self.jobs.clear().await?;
         let address = free_address()?;
-        let mut manager = self.start(address, false)?;
+        let mut manager = self.start(address, Start::default())?;
         manager.leads()?;
         std::thread::sleep(SETTLE / 3);
         scale.empty = meter::memory(manager.process()?)?;
@@ -148,9 +154,20 @@ impl Measure<'_> {
         for round in 0..self.rounds {
             let above = in_sync_epoch(&mut fleet)?;
             manager.kill9()?;
-            let last_round = round + 1 == self.rounds;
-            manager = self.start(address, last_round)?;
+            manager = self.start(address, Start::default())?;
             scale.storms.push(self.storm(&manager, &mut fleet, above)?);
+            std::thread::sleep(SETTLE / 3);
+            let above = in_sync_epoch(&mut fleet)?;
+            manager.kill9()?;
+            let how = Start {
+                alone: true,
+                log_orders: round + 1 == self.rounds,
+                ..Start::default()
+            };
+            manager = self.start(address, how)?;
+            scale
+                .storms_without_lease
+                .push(self.storm(&manager, &mut fleet, above)?);
             std::thread::sleep(SETTLE / 3);
         }
         scale.single = self.single(&manager, &mut fleet, begun).await?;
@@ -159,10 +176,10 @@ impl Measure<'_> {
         Ok(scale)
     }
 
-    fn start(&self, address: SocketAddr, log_orders: bool) -> Result<Manager> {
+    fn start<'a>(&'a self, address: SocketAddr, how: Start<'a>) -> Result<Manager> {
         let how = Start {
-            log_orders,
             flags: self.flags,
+            ..how
         };
         Manager::start(self.bed, self.programs, address, how)
     }
@@ -272,6 +289,7 @@ impl Measure<'_> {
             cpu_seconds: cpu.as_secs_f64(),
             cpu_seconds_following: following.as_secs_f64(),
             peak: meter::memory(manager.process()?)?.peak,
+            closed_early: manager.closed_early()?,
         };
         say(&format!("storm: {storm:?}"));
         Ok(storm)

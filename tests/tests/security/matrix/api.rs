@@ -2,7 +2,9 @@
 //! for in the name of the kubelet is of an account without rights.
 
 use anyhow::{Context, Result};
+use http::header::{HeaderValue, USER_AGENT};
 use http::{Method, Request};
+use kruise_tests::cluster::TEST_AGENT;
 use kruise_tests::product::Product;
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -21,6 +23,9 @@ async fn client(product: &Product, token: &str) -> Result<Client> {
     *user = serde_json::from_value(json!({ "token": token }))?;
     let mut config = kube::Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await?;
     config.default_retry = false;
+    config
+        .headers
+        .push((USER_AGENT, HeaderValue::from_static(TEST_AGENT)));
     Ok(Client::try_from(config)?)
 }
 
