@@ -131,6 +131,7 @@ fn reason_label(reason: Reason) -> &'static str {
         Reason::RuntimeUnavailable => "RuntimeUnavailable",
         Reason::Unsupported => "Unsupported",
         Reason::NodeUnreachable => "NodeUnreachable",
+        Reason::TooLarge => "TooLarge",
         Reason::Unknown => "Unknown",
     }
 }

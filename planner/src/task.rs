@@ -37,13 +37,15 @@ pub enum Reason {
     Unsupported,
     /// The node was away for too long; decided by the manager.
     NodeUnreachable,
+    /// The image is larger than its job allows.
+    TooLarge,
     /// None of the others; the message has the runtime's words.
     Unknown,
 }
 
 impl Reason {
     /// All of them, in a fixed order.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::NotFound,
         Self::Denied,
         Self::InvalidReference,
@@ -58,6 +60,7 @@ impl Reason {
         Self::RuntimeUnavailable,
         Self::Unsupported,
         Self::NodeUnreachable,
+        Self::TooLarge,
         Self::Unknown,
     ];
 
@@ -70,6 +73,7 @@ impl Reason {
                 | Self::Denied
                 | Self::InvalidReference
                 | Self::Unsupported
+                | Self::TooLarge
                 | Self::DeadlineExceeded
         )
     }

@@ -28,6 +28,7 @@ impl From<Reason> for task::Reason {
             Reason::RuntimeUnavailable => Self::RuntimeUnavailable,
             Reason::Unsupported => Self::Unsupported,
             Reason::NodeUnreachable => Self::NodeUnreachable,
+            Reason::TooLarge => Self::TooLarge,
             Reason::Unknown => Self::Unknown,
         }
     }
@@ -51,6 +52,7 @@ impl From<task::Reason> for Option<Reason> {
             task::Reason::RuntimeUnavailable => Some(Reason::RuntimeUnavailable),
             task::Reason::Unsupported => Some(Reason::Unsupported),
             task::Reason::NodeUnreachable => Some(Reason::NodeUnreachable),
+            task::Reason::TooLarge => Some(Reason::TooLarge),
             task::Reason::Unknown => Some(Reason::Unknown),
         }
     }

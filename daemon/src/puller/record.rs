@@ -147,6 +147,7 @@ impl Record {
             pull_time: Some(convert::to_duration(self.pull_time)),
             bytes_fetched: self.bytes_fetched,
             retry_in: live.retry_in.filter(|_| end.is_none()).map(convert::to_duration),
+            pin: task::Pin::Unspecified.into(),
         }
     }
 }

@@ -65,6 +65,7 @@ impl Session {
             highest_epoch: self.fence().highest().0,
             tasks: board.0.values().map(|status| without_words(status)).collect(),
             max_workers: self.config.max_workers,
+            answers_probes: false,
         };
         let message = Some(attach_request::Message::Hello(hello));
         (
@@ -259,6 +260,8 @@ impl Session {
                     .await;
             }
             Some(Message::Welcome(_)) => return Err(Goodbye::failed(true, "a second Welcome")),
+            // This agent does not offer to answer any, so none comes.
+            Some(Message::Probe(_)) => {}
             // Of a newer manager, which does not expect an answer from an older agent.
             None => {}
         }

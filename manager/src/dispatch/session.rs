@@ -291,6 +291,8 @@ impl Session {
             Some(attach_request::Message::Hello(_)) => {
                 Err(refuse::bad_message("a second Hello on one stream"))
             }
+            // Nobody is asked yet.
+            Some(attach_request::Message::ProbeAnswer(_)) => Ok(()),
             // From a newer agent.
             None => Ok(()),
         }

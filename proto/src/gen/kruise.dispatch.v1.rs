@@ -2,7 +2,7 @@
 /// From the agent.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AttachRequest {
-    #[prost(oneof = "attach_request::Message", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "attach_request::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: ::core::option::Option<attach_request::Message>,
 }
 /// Nested message and enum types in `AttachRequest`.
@@ -19,12 +19,14 @@ pub mod attach_request {
         TaskReport(super::TaskReport),
         #[prost(message, tag = "5")]
         TokenRenewal(super::TokenRenewal),
+        #[prost(message, tag = "6")]
+        ProbeAnswer(super::ProbeAnswer),
     }
 }
 /// From the manager.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AttachResponse {
-    #[prost(oneof = "attach_response::Message", tags = "1, 2, 3, 4, 5")]
+    #[prost(oneof = "attach_response::Message", tags = "1, 2, 3, 4, 5, 6")]
     pub message: ::core::option::Option<attach_response::Message>,
 }
 /// Nested message and enum types in `AttachResponse`.
@@ -41,6 +43,8 @@ pub mod attach_response {
         HeartbeatReply(super::HeartbeatReply),
         #[prost(message, tag = "5")]
         ResultAck(super::ResultAck),
+        #[prost(message, tag = "6")]
+        Probe(super::Probe),
     }
 }
 /// First message of a stream.
@@ -68,6 +72,9 @@ pub struct Hello {
     /// Pulls that may run at once on this node; 0 means no limit.
     #[prost(uint32, tag = "8")]
     pub max_workers: u32,
+    /// Whether this agent answers a Probe. One that does not say so is not asked.
+    #[prost(bool, tag = "9")]
+    pub answers_probes: bool,
 }
 /// Agent's sign of life, and its clock.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -153,7 +160,8 @@ pub struct DesiredDelta {
     #[prost(message, repeated, tag = "5")]
     pub cancel: ::prost::alloc::vec::Vec<Cancel>,
 }
-/// A task to do. The same id twice is one task.
+/// A task to do. The same id twice is one task. For a task that has not ended the agent takes the attempt_timeout, backoff_limit, deadline,
+/// priority, queue_time, size limit and pin of the newest order: a running attempt keeps its time-out, the next one has the new one.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Order {
     #[prost(string, tag = "1")]
@@ -200,9 +208,24 @@ pub struct PullImage {
     /// In the order to be tried. Kept in memory for this pull only.
     #[prost(message, repeated, tag = "8")]
     pub credentials: ::prost::alloc::vec::Vec<Credential>,
-    /// Who asked, for people: "namespace/name" of the job.
+    /// Who asked, for people: "namespace/name" of the job. Tasks of one priority take turns by it, so that a job of many images does not hold up another.
     #[prost(string, tag = "9")]
     pub requested_by: ::prost::alloc::string::String,
+    /// Place in the node's queue: higher first, 0 to 100. It stops nothing that runs.
+    #[prost(uint32, tag = "10")]
+    pub priority: u32,
+    /// Among equals of one priority: lower first. When the job began, in Unix milliseconds of the API server's clock; compared with its own kind only.
+    #[prost(int64, tag = "11")]
+    pub queue_time: i64,
+    /// Most compressed bytes, of this node's platform, config and layers together; more ends the task as REASON_TOO_LARGE. 0 means any size.
+    #[prost(uint64, tag = "12")]
+    pub max_size_bytes: u64,
+    /// Space that a pull must leave on the file system of images; unset means that nobody looks, and a full disk fails the attempt.
+    #[prost(message, optional, tag = "13")]
+    pub disk_guard: ::core::option::Option<DiskGuard>,
+    /// Keep the image from the kubelet's image collection for this long after the task has succeeded; unset means not at all.
+    #[prost(message, optional, tag = "14")]
+    pub pin_for: ::core::option::Option<::prost_types::Duration>,
 }
 /// Nested message and enum types in `PullImage`.
 pub mod pull_image {
@@ -243,6 +266,81 @@ pub mod pull_image {
                 "POLICY_UNSPECIFIED" => Some(Self::Unspecified),
                 "POLICY_IF_NOT_PRESENT" => Some(Self::IfNotPresent),
                 "POLICY_ALWAYS" => Some(Self::Always),
+                _ => None,
+            }
+        }
+    }
+}
+/// Space to be left free. A pull that would leave less waits, and fails as REASON_NO_SPACE only when its deadline comes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DiskGuard {
+    /// Bytes, and hundredths of the file system's size; the larger of both counts.
+    #[prost(uint64, tag = "1")]
+    pub min_free_bytes: u64,
+    #[prost(uint32, tag = "2")]
+    pub min_free_percent: u32,
+    /// How much larger than the compressed layers what they unpack to is taken to be, in hundredths; 0 means 250.
+    #[prost(uint32, tag = "3")]
+    pub unpack_percent: u32,
+}
+/// Which of these images are on the node? Asked for images that may be there already, so that they need no slot.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Probe {
+    /// Canonical references, at most 64.
+    #[prost(string, repeated, tag = "1")]
+    pub images: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+/// Answer for one image of a Probe.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ProbeAnswer {
+    /// As asked.
+    #[prost(string, tag = "1")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(enumeration = "probe_answer::Presence", tag = "2")]
+    pub presence: i32,
+    /// Digest or id of the image when it is present.
+    #[prost(string, tag = "3")]
+    pub image_id: ::prost::alloc::string::String,
+}
+/// Nested message and enum types in `ProbeAnswer`.
+pub mod probe_answer {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Presence {
+        /// The agent cannot say now: the runtime is away.
+        Unspecified = 0,
+        /// Present and whole.
+        Present = 1,
+        Absent = 2,
+    }
+    impl Presence {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "PRESENCE_UNSPECIFIED",
+                Self::Present => "PRESENCE_PRESENT",
+                Self::Absent => "PRESENCE_ABSENT",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "PRESENCE_UNSPECIFIED" => Some(Self::Unspecified),
+                "PRESENCE_PRESENT" => Some(Self::Present),
+                "PRESENCE_ABSENT" => Some(Self::Absent),
                 _ => None,
             }
         }
@@ -350,6 +448,8 @@ pub mod dispatch_service_client {
     ///   ResultAck, only after the API write that contains the result succeeded. Until then the agent keeps the result, over restarts
     ///   of its own as well, and names it in each Hello.
     /// 1. Both: Heartbeat by the agent every heartbeat_interval, answered at once by the leader after it checked its lease.
+    /// 1. Manager: Probe at any time, to an agent whose Hello offers it; the agent answers each image by a ProbeAnswer. A probe is a question, no order: it is not fenced,
+    ///   takes no slot, starts nothing, and is asked again on another stream if its answer was lost.
     ///
     /// Fencing
     /// The agent refuses a Welcome, set or delta with an epoch lower than the highest it has seen, and drops orders whose stamp (its own
@@ -511,6 +611,8 @@ pub mod dispatch_service_server {
     ///   ResultAck, only after the API write that contains the result succeeded. Until then the agent keeps the result, over restarts
     ///   of its own as well, and names it in each Hello.
     /// 1. Both: Heartbeat by the agent every heartbeat_interval, answered at once by the leader after it checked its lease.
+    /// 1. Manager: Probe at any time, to an agent whose Hello offers it; the agent answers each image by a ProbeAnswer. A probe is a question, no order: it is not fenced,
+    ///   takes no slot, starts nothing, and is asked again on another stream if its answer was lost.
     ///
     /// Fencing
     /// The agent refuses a Welcome, set or delta with an epoch lower than the highest it has seen, and drops orders whose stamp (its own

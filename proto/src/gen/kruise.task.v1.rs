@@ -62,6 +62,9 @@ pub struct TaskStatus {
     /// When set, the task sleeps between attempts for this long.
     #[prost(message, optional, tag = "14")]
     pub retry_in: ::core::option::Option<::prost_types::Duration>,
+    /// What came of PullImage.pin_for.
+    #[prost(enumeration = "Pin", tag = "15")]
+    pub pin: i32,
 }
 /// What the container runtime of a node says of itself.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -175,6 +178,8 @@ pub enum Reason {
     Unknown = 14,
     /// The node was away for too long. Set by the manager, never by an agent.
     NodeUnreachable = 15,
+    /// The image is larger than its job allows (PullImage.max_size_bytes). Ends the task at once.
+    TooLarge = 16,
 }
 impl Reason {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -199,6 +204,7 @@ impl Reason {
             Self::Unsupported => "REASON_UNSUPPORTED",
             Self::Unknown => "REASON_UNKNOWN",
             Self::NodeUnreachable => "REASON_NODE_UNREACHABLE",
+            Self::TooLarge => "REASON_TOO_LARGE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -220,6 +226,40 @@ impl Reason {
             "REASON_UNSUPPORTED" => Some(Self::Unsupported),
             "REASON_UNKNOWN" => Some(Self::Unknown),
             "REASON_NODE_UNREACHABLE" => Some(Self::NodeUnreachable),
+            "REASON_TOO_LARGE" => Some(Self::TooLarge),
+            _ => None,
+        }
+    }
+}
+/// Whether an image is kept from the kubelet's image collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum Pin {
+    /// Nobody asked for it, or the image is not there yet.
+    Unspecified = 0,
+    /// The image is pinned.
+    Pinned = 1,
+    /// Asked for, and this runtime has no such thing.
+    Unsupported = 2,
+}
+impl Pin {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::Unspecified => "PIN_UNSPECIFIED",
+            Self::Pinned => "PIN_PINNED",
+            Self::Unsupported => "PIN_UNSUPPORTED",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PIN_UNSPECIFIED" => Some(Self::Unspecified),
+            "PIN_PINNED" => Some(Self::Pinned),
+            "PIN_UNSUPPORTED" => Some(Self::Unsupported),
             _ => None,
         }
     }

@@ -224,7 +224,9 @@ impl Floor {
                     .into_iter()
                     .collect()
             }
-            attach_request::Message::Ack(_) | attach_request::Message::TokenRenewal(_) => Vec::new(),
+            attach_request::Message::Ack(_)
+            | attach_request::Message::TokenRenewal(_)
+            | attach_request::Message::ProbeAnswer(_) => Vec::new(),
         }
     }
 

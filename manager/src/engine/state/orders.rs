@@ -59,6 +59,7 @@ impl PullOrder {
             sandbox_annotations: self.sandbox_annotations.clone().into_iter().collect(),
             credentials: credentials.to_vec(),
             requested_by: self.requested_by.clone(),
+            ..PullImage::default()
         };
         Order {
             task_id: id.to_string(),
