@@ -3,6 +3,8 @@
 //! Derived schemas are completed here with what users rely on and what the derive cannot say: both versions, exact columns, and
 //! rules (CEL) whose messages name the field and the accepted values.
 
+mod recreate;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
     JSONSchemaProps, ValidationRule,
@@ -36,6 +38,12 @@ pub fn image_pull_job() -> CustomResourceDefinition {
     }
     crd.spec.versions.splice(0..0, older);
     crd
+}
+
+/// ContainerRecreateRequest, v1alpha1 and v1beta1 (stored).
+#[must_use]
+pub fn container_recreate_request() -> CustomResourceDefinition {
+    recreate::crd()
 }
 
 /// Columns in upstream's order; ours come last and only with `-o wide`, so that scripts that split columns keep working.

@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+pub mod container_recreate_request;
 pub mod crd;
 pub mod features;
 pub mod ids;
