@@ -244,6 +244,7 @@ impl Worker {
             failure: Failure {
                 reason,
                 growing: false,
+                guarded: false,
             },
             message,
         };
@@ -297,7 +298,11 @@ impl Worker {
             .as_ref()
             .is_some_and(|watch| watch.growing(self.shared.clock.now_mono()));
         Err(Failing {
-            failure: Failure { reason, growing },
+            failure: Failure {
+                reason,
+                growing,
+                guarded: false,
+            },
             message,
         })
     }

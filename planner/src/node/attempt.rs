@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::reason::{Retry, facts};
 use crate::task::Reason;
 
 /// Time of one attempt when the order names none.
@@ -12,8 +13,8 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 pub const TASK_CAP: Duration = Duration::from_secs(24 * 3600);
 /// Longest pause between two attempts.
 const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// Shortest pause after a registry asked to slow down. The runtime does not pass on what the registry's Retry-After said.
-const THROTTLE_PAUSE: Duration = Duration::from_secs(30);
+/// Shortest pause where asking sooner makes it worse, or cannot help: after a registry asked to slow down, and on a full disk.
+const SLOW_PAUSE: Duration = Duration::from_secs(30);
 /// So many broken calls are blamed on the runtime; more of them on the image, which may be what breaks it.
 const FREE_BREAKS: u32 = 10;
 
@@ -93,6 +94,8 @@ pub struct Failure {
     pub reason: Reason,
     /// Whether bytes still came in at the wanted rate when it ended.
     pub growing: bool,
+    /// Whether the order names a space to be left free, so that a pull waits for it.
+    pub guarded: bool,
 }
 
 /// What follows a failed attempt.
@@ -107,7 +110,8 @@ pub enum Verdict {
 /// Books a failed attempt and decides what follows. `elapsed` is the time since the task was taken, `jitter` is drawn from `[0, 1)`.
 ///
 /// A time-out while bytes were coming does not count: the next attempt goes on where this one stopped, and a limit on one attempt
-/// must not make a big image unpullable. A runtime that broke off the call does not count either, up to a limit.
+/// must not make a big image unpullable. A runtime that broke off the call does not count either, up to a limit, and neither does a
+/// full disk that the order wants to be waited for.
 #[must_use]
 pub fn after_failure(
     limits: &Limits,
@@ -131,7 +135,14 @@ pub fn after_failure(
     }
     let pause = pause(tries, failure.reason, free, jitter);
     if limits.window(elapsed.saturating_add(pause)).is_none() {
-        return (tries, Verdict::End(Reason::DeadlineExceeded));
+        // What was waited for says more than that the wait is over.
+        let waited = failure.guarded && failure.reason == Reason::NoSpace;
+        let reason = if waited {
+            Reason::NoSpace
+        } else {
+            Reason::DeadlineExceeded
+        };
+        return (tries, Verdict::End(reason));
     }
     (tries, Verdict::Retry(pause))
 }
@@ -143,10 +154,11 @@ fn book(tries: Tries, failure: Failure) -> (Tries, bool) {
         broken: tries.broken.saturating_add(u32::from(broken)),
         ..tries
     };
-    let free = match failure.reason {
-        Reason::Timeout => failure.growing,
-        Reason::RuntimeUnavailable => tries.broken <= FREE_BREAKS,
-        _ => false,
+    let free = match facts(failure.reason).retry {
+        Retry::FreeWhileGrowing => failure.growing,
+        Retry::FreeAtFirst => tries.broken <= FREE_BREAKS,
+        Retry::FreeIfGuarded => failure.guarded,
+        Retry::Never | Retry::Counted | Retry::Slowly => false,
     };
     (
         Tries {
@@ -160,8 +172,8 @@ fn book(tries: Tries, failure: Failure) -> (Tries, bool) {
 /// 1, 2, 4 … 30 s, up to a fifth shorter so that nodes do not step in time.
 fn pause(tries: Tries, reason: Reason, free: bool, jitter: f64) -> Duration {
     let jitter = jitter.clamp(0.0, 1.0);
-    if reason == Reason::Throttled {
-        return THROTTLE_PAUSE.mul_f64(1.0 + 0.5 * jitter);
+    if matches!(facts(reason).retry, Retry::Slowly | Retry::FreeIfGuarded) {
+        return SLOW_PAUSE.mul_f64(1.0 + 0.5 * jitter);
     }
     let doublings = if free {
         0
@@ -190,6 +202,7 @@ mod tests {
         Failure {
             reason,
             growing: false,
+            guarded: false,
         }
     }
 
@@ -235,10 +248,23 @@ mod tests {
     }
 
     #[test]
+    fn a_full_disk_is_waited_for_if_the_order_says_so() {
+        let (pauses, reason) = play(&limits(600, 1, None), failed(Reason::NoSpace), 1);
+        assert_eq!((pauses, reason), (vec![30], Reason::NoSpace));
+        let guarded = Failure {
+            guarded: true,
+            ..failed(Reason::NoSpace)
+        };
+        let (pauses, reason) = play(&limits(600, 0, Some(600)), guarded, 1);
+        assert_eq!((pauses.len(), reason), (19, Reason::NoSpace));
+    }
+
+    #[test]
     fn a_time_out_while_bytes_come_does_not_count() {
         let growing = Failure {
             reason: Reason::Timeout,
             growing: true,
+            guarded: false,
         };
         let (pauses, reason) = play(&limits(60, 0, Some(600)), growing, 60);
         assert_eq!(
@@ -255,6 +281,7 @@ mod tests {
         let stalled = Failure {
             reason: Reason::Stalled,
             growing: true,
+            guarded: false,
         };
         assert_eq!(
             play(&limits(60, 1, None), stalled, 60),
@@ -316,15 +343,15 @@ mod tests {
         fn every_task_ends(
             backoff_limit in 0_u32..6,
             deadline in prop::option::of(0_u64..200_000),
-            failures in prop::collection::vec((0_usize..15, any::<bool>(), 0.0_f64..1.0, 1_u64..4_000), 60),
+            failures in prop::collection::vec((0_usize..Reason::ALL.len(), any::<(bool, bool)>(), 0.0_f64..1.0, 1_u64..4_000), 60),
         ) {
             let limits = limits(600, backoff_limit, deadline);
             let (mut tries, mut elapsed) = (Tries::default(), Duration::ZERO);
-            for (reason, growing, jitter, each) in failures.into_iter().cycle().take(200_000) {
+            for (reason, (growing, guarded), jitter, each) in failures.into_iter().cycle().take(200_000) {
                 let Some(window) = limits.window(elapsed) else { return Ok(()) };
                 elapsed += Duration::from_secs(each).min(window.limit);
                 prop_assert!(elapsed <= TASK_CAP);
-                let failure = Failure { reason: Reason::ALL[reason], growing };
+                let failure = Failure { reason: Reason::ALL[reason], growing, guarded };
                 match after_failure(&limits, tries, failure, elapsed, jitter) {
                     (next, Verdict::End(_)) => {
                         prop_assert!(next.counted <= backoff_limit + 1);
