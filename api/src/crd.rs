@@ -3,6 +3,7 @@
 //! Derived schemas are completed here with what users rely on and what the derive cannot say: both versions, exact columns, and
 //! rules (CEL) whose messages name the field and the accepted values.
 
+mod clone_set;
 mod recreate;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -13,6 +14,8 @@ use kube::CustomResourceExt as _;
 
 use crate::image_pull_job::ImagePullJob;
 use crate::reference;
+
+pub use clone_set::clone_set;
 
 /// All CRDs that the chart installs, sorted by name.
 #[must_use]

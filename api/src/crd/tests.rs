@@ -11,7 +11,7 @@ fn upstream() -> Value {
 }
 
 /// Every field of `theirs` exists in `ours` with the same type.
-fn contains(path: &str, ours: &Value, theirs: &Value) {
+pub(super) fn contains(path: &str, ours: &Value, theirs: &Value) {
     for key in ["type", "format"] {
         if let Some(wanted) = theirs.get(key) {
             // An int-or-string has no type of its own.
