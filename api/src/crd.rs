@@ -4,6 +4,7 @@
 //! rules (CEL) whose messages name the field and the accepted values.
 
 mod clone_set;
+mod images;
 mod recreate;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
@@ -20,7 +21,7 @@ pub use clone_set::clone_set;
 /// All CRDs that the chart installs, sorted by name.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![image_pull_job()]
+    vec![image_list_pull_job(), image_pull_job(), node_image()]
 }
 
 /// ImagePullJob, v1alpha1 and v1beta1 (stored). The schemas are equal, so no conversion is needed.
@@ -47,6 +48,18 @@ pub fn image_pull_job() -> CustomResourceDefinition {
 #[must_use]
 pub fn container_recreate_request() -> CustomResourceDefinition {
     recreate::crd()
+}
+
+/// ImageListPullJob, v1alpha1 and v1beta1 (stored).
+#[must_use]
+pub fn image_list_pull_job() -> CustomResourceDefinition {
+    images::image_list_pull_job()
+}
+
+/// NodeImage, v1alpha1 and v1beta1 (stored).
+#[must_use]
+pub fn node_image() -> CustomResourceDefinition {
+    images::node_image()
 }
 
 /// Columns in upstream's order; ours come last and only with `-o wide`, so that scripts that split columns keep working.
@@ -87,6 +100,31 @@ fn spec_of(version: &mut CustomResourceDefinitionVersion) -> Option<&mut JSONSch
 }
 
 fn image_pull_job_rules(spec: &mut JSONSchemaProps) {
+    job_template_rules(spec);
+    let rules = spec.x_kubernetes_validations.get_or_insert_default();
+    rules.push(rule(
+        "self.completionPolicy.type != 'Always' || !has(self.completionPolicy.activeDeadlineSeconds) || self.completionPolicy.activeDeadlineSeconds >= (has(self.pullPolicy.timeoutSeconds) ? self.pullPolicy.timeoutSeconds : 600)",
+        "completionPolicy.activeDeadlineSeconds must not be less than pullPolicy.timeoutSeconds (600 when unset)",
+    ));
+    // An update that leaves the secrets alone passes whatever else it changes.
+    rules.push(rule(
+        "has(self.pullSecrets) == has(oldSelf.pullSecrets) && (!has(self.pullSecrets) || self.pullSecrets == oldSelf.pullSecrets)",
+        "pullSecrets are fixed once the job exists; make another job to log in otherwise",
+    ));
+    let Some(properties) = spec.properties.as_mut() else {
+        return;
+    };
+    if let Some(image) = properties.get_mut("image") {
+        image.max_length = Some(i64::try_from(reference::MAX_LENGTH).unwrap_or(i64::MAX));
+        image.x_kubernetes_validations = Some(vec![rule(
+            &format!("self.matches('{}')", reference::PATTERN),
+            "not a valid image reference; give one such as registry.example.com/team/app:1.2 or app@sha256:<64 hex digits>",
+        )]);
+    }
+}
+
+/// Rules for what a job of one image and a list have in common.
+fn job_template_rules(spec: &mut JSONSchemaProps) {
     let rules = vec![
         rule(
             "!(has(self.selector) && has(self.podSelector))",
@@ -100,27 +138,24 @@ fn image_pull_job_rules(spec: &mut JSONSchemaProps) {
             "self.completionPolicy.type != 'Never' || !(has(self.completionPolicy.activeDeadlineSeconds) || has(self.completionPolicy.ttlSecondsAfterFinished))",
             "completionPolicy.type Never excludes activeDeadlineSeconds and ttlSecondsAfterFinished, which belong to Always",
         ),
-        rule(
-            "self.completionPolicy.type != 'Always' || !has(self.completionPolicy.activeDeadlineSeconds) || self.completionPolicy.activeDeadlineSeconds >= (has(self.pullPolicy.timeoutSeconds) ? self.pullPolicy.timeoutSeconds : 600)",
-            "completionPolicy.activeDeadlineSeconds must not be less than pullPolicy.timeoutSeconds (600 when unset)",
-        ),
     ];
     spec.x_kubernetes_validations = Some(rules);
     let Some(properties) = spec.properties.as_mut() else {
         return;
     };
-    if let Some(image) = properties.get_mut("image") {
-        image.max_length = Some(i64::try_from(reference::MAX_LENGTH).unwrap_or(i64::MAX));
-        image.x_kubernetes_validations = Some(vec![rule(
-            &format!("self.matches('{}')", reference::PATTERN),
-            "not a valid image reference; give one such as registry.example.com/team/app:1.2 or app@sha256:<64 hex digits>",
-        )]);
-    }
     if let Some(parallelism) = properties.get_mut("parallelism") {
         parallelism.x_kubernetes_validations = Some(vec![rule(
             "type(self) == int ? self >= 0 : self.matches('^[0-9]{1,9}$')",
             "must be a whole number from 0 on (0 pauses the job); percentages are not accepted",
         )]);
+    }
+    let names = properties
+        .get_mut("selector")
+        .and_then(|selector| selector.properties.as_mut())
+        .and_then(|properties| properties.get_mut("names"));
+    if let Some(names) = names {
+        // A name that comes up twice is refused, as OpenKruise's webhook does.
+        names.x_kubernetes_list_type = Some("set".to_owned());
     }
     let kind = properties
         .get_mut("completionPolicy")

@@ -3,15 +3,19 @@
 //! Nothing here does IO, reads a clock, draws random numbers or depends on hash order: time and generators are arguments. The
 //! same snapshot therefore gives the same plan, in a test, in `kruisectl` and in production.
 //!
+//! - [`image_list_job`]: which jobs an ImageListPullJob needs, and how it stands.
 //! - [`job`]: which nodes of an ImagePullJob get an order now, what its status says, when to look again.
 //! - [`lease`]: leader election, as steps over observations of the Lease.
 //! - [`node`]: what an agent may do: fencing, contact lease, retries, reasons of failures, bytes.
 
 #![warn(missing_docs)]
 
+pub mod cloneset;
+pub mod image_list_job;
 pub mod job;
 pub mod lease;
 pub mod node;
+pub mod restart;
 pub mod task;
 
 #[cfg(test)]

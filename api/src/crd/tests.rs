@@ -1,13 +1,29 @@
 use serde_json::Value;
 
-use super::image_pull_job;
+use super::{image_list_pull_job, image_pull_job, node_image};
 
 fn ours() -> Value {
     serde_json::to_value(image_pull_job()).expect("writable")
 }
 
-fn upstream() -> Value {
-    serde_norway::from_str(include_str!("../../fixtures/upstream-imagepulljobs-crd.yaml")).expect("readable")
+/// Ours and upstream's, of each kind that has to do with images.
+fn pairs() -> [(Value, Value); 3] {
+    let upstream = |text: &str| -> Value { serde_norway::from_str(text).expect("readable") };
+    let ours = |crd| serde_json::to_value(crd).expect("writable");
+    [
+        (
+            ours(image_pull_job()),
+            upstream(include_str!("../../fixtures/upstream-imagepulljobs-crd.yaml")),
+        ),
+        (
+            ours(image_list_pull_job()),
+            upstream(include_str!("../../fixtures/upstream-imagelistpulljobs-crd.yaml")),
+        ),
+        (
+            ours(node_image()),
+            upstream(include_str!("../../fixtures/upstream-nodeimages-crd.yaml")),
+        ),
+    ]
 }
 
 /// Every field of `theirs` exists in `ours` with the same type.
@@ -45,7 +61,14 @@ pub(super) fn contains(path: &str, ours: &Value, theirs: &Value) {
 
 #[test]
 fn every_field_of_upstream_is_there_with_the_same_type() {
-    let (ours, theirs) = (ours(), upstream());
+    for (ours, theirs) in pairs() {
+        covers(&ours, &theirs);
+    }
+}
+
+fn covers(ours: &Value, theirs: &Value) {
+    assert_eq!(ours["metadata"]["name"], theirs["metadata"]["name"]);
+    assert_eq!(ours["spec"]["scope"], theirs["spec"]["scope"]);
     for version in theirs["spec"]["versions"].as_array().expect("versions") {
         let same = ours["spec"]["versions"]
             .as_array()
@@ -77,8 +100,10 @@ fn default_columns_are_upstreams_in_upstreams_order() {
             .map(|column| (column["name"].to_string(), column["jsonPath"].to_string()))
             .collect()
     };
-    for version in 0..2 {
-        assert_eq!(shown(&ours(), version), shown(&upstream(), version));
+    for (ours, theirs) in pairs() {
+        for version in 0..2 {
+            assert_eq!(shown(&ours, version), shown(&theirs, version));
+        }
     }
 }
 

@@ -203,7 +203,7 @@ pub(super) fn standstill_conditions(
         .collect()
 }
 
-fn condition(
+pub(crate) fn condition(
     previous: &[Condition],
     kind: &str,
     value: bool,
