@@ -90,6 +90,7 @@ pub(super) fn starting() -> Status {
 
 pub(super) fn attach(refused: AttachRefused) -> Status {
     let (reason, retry) = match refused {
+        AttachRefused::OldEpoch => return old_epoch(),
         AttachRefused::NotReady => ("LEADER_STARTING", SOON),
         AttachRefused::UnknownNode => ("UNKNOWN_NODE", Duration::from_secs(5)),
         AttachRefused::NotLeading => return not_leader(None),

@@ -27,7 +27,6 @@ use crate::testing::serve_in_process;
 fn leader() -> LeaderState {
     LeaderState::Leader {
         epoch: Epoch(7),
-        has_predecessor: false,
         since: tokio::time::Instant::now(),
     }
 }

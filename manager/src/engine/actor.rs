@@ -26,7 +26,7 @@ use super::metrics::EngineMetrics;
 use super::ports::Cluster;
 use super::state::EngineState;
 use crate::clock::Monotonic;
-use crate::leader::LeaderState;
+use crate::leader::{LeaderState, Leadership};
 
 /// News from the API server that wait for the engine.
 const TOLD: usize = 1024;
@@ -42,6 +42,8 @@ const SHORTEST_NAP: Duration = Duration::from_millis(2);
 /// What the task needs.
 pub(super) struct Actor {
     pub(super) cluster: Arc<dyn Cluster>,
+    /// To be told when agents obey a higher epoch.
+    pub(super) guard: Leadership,
     pub(super) leadership: watch::Receiver<LeaderState>,
     pub(super) clock: Monotonic,
     pub(super) config: EngineConfig,
@@ -56,25 +58,21 @@ pub(super) struct Actor {
 impl Actor {
     /// Runs until nobody holds a handle any more.
     pub(super) async fn run(mut self) {
-        while let Some((epoch, has_predecessor)) = self.follow().await {
-            tracing::info!(%epoch, has_predecessor, "the engine starts");
-            Leading::new(&mut self, epoch, has_predecessor).run().await;
+        while let Some(epoch) = self.follow().await {
+            tracing::info!(%epoch, "the engine starts");
+            Leading::new(&mut self, epoch).run().await;
             tracing::info!(%epoch, "the engine stops");
         }
     }
 
     /// Turns everybody away until this replica leads. None when the process ends.
-    async fn follow(&mut self) -> Option<(Epoch, bool)> {
+    async fn follow(&mut self) -> Option<Epoch> {
         loop {
             let state = self.leadership.borrow_and_update().clone();
-            if let LeaderState::Leader {
-                epoch,
-                has_predecessor,
-                ..
-            } = state
+            if let LeaderState::Leader { epoch, .. } = state
                 && !self.closing.is_cancelled()
             {
-                return Some((epoch, has_predecessor));
+                return Some(epoch);
             }
             tokio::select! {
                 // Both are cancel-safe: a message is either taken or still there. Dropping one tells the asker that nobody leads here.
@@ -107,16 +105,10 @@ struct Leading<'a> {
 }
 
 impl<'a> Leading<'a> {
-    fn new(actor: &'a mut Actor, epoch: Epoch, has_predecessor: bool) -> Self {
+    fn new(actor: &'a mut Actor, epoch: Epoch) -> Self {
         let (tell, told) = mpsc::channel(TOLD);
         let (changes, _) = broadcast::channel(CHANGES);
-        let state = EngineState::new(
-            actor.config,
-            epoch,
-            has_predecessor,
-            actor.now(),
-            actor.metrics.clone(),
-        );
+        let state = EngineState::new(actor.config, epoch, actor.now(), actor.metrics.clone());
         let mut leading = Self {
             actor,
             epoch,
@@ -131,9 +123,7 @@ impl<'a> Leading<'a> {
         let (jobs, nodes) = (leading.actor.cluster.jobs(), leading.actor.cluster.nodes());
         leading.forward(jobs.map(Event::Jobs));
         leading.forward(nodes.map(Event::Nodes));
-        if has_predecessor {
-            leading.ask_for_agents();
-        }
+        leading.ask_for_agents();
         leading
     }
 
@@ -217,6 +207,9 @@ impl<'a> Leading<'a> {
         }
         for effect in self.state.settle(self.actor.now()) {
             self.perform(effect);
+        }
+        if let Some(epoch) = self.state.outrun() {
+            self.actor.guard.outrun(epoch);
         }
         while self.tasks.try_join_next().is_some() {}
         let ready = self.state.is_ready();

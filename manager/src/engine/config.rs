@@ -23,11 +23,11 @@ pub struct EngineConfig {
 }
 
 impl EngineConfig {
-    /// How long after the last answered heartbeat a node may still be pulling: the contact lease, and a tenth of it for clocks that run at
-    /// different rates and for messages under way.
+    /// How long after the last answered heartbeat a node may still be pulling: the contact lease, and a quarter of it for clocks. The agent's may run
+    /// a tenth too slow while ours runs a tenth too fast, which takes 1.1 / 0.9 = 1.22 contact leases; the rest is for stopping a pull.
     #[must_use]
     pub fn slot_lease(&self) -> Duration {
-        self.contact_lease + self.contact_lease / 10
+        self.contact_lease + self.contact_lease / 4
     }
 
     /// Silence after which a session gets no new work.
@@ -52,6 +52,28 @@ impl Default for EngineConfig {
             creation_delay: Duration::from_secs(30),
             attach_per_second: 500,
             switched_off: None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_outlives_the_contact_lease_with_clocks_that_are_a_tenth_wrong_each_way() {
+        for seconds in [15, 30, 90, 600] {
+            let config = EngineConfig {
+                contact_lease: Duration::from_secs(seconds),
+                ..EngineConfig::default()
+            };
+            // By a clock that is right: the agent's is slow, ours is fast.
+            let agent_stops = config.contact_lease.mul_f64(1.0 / 0.9);
+            let slot_is_free = config.slot_lease().mul_f64(1.0 / 1.1);
+            assert!(
+                agent_stops + agent_stops / 50 < slot_is_free,
+                "{agent_stops:?} {slot_is_free:?}"
+            );
         }
     }
 }

@@ -54,6 +54,9 @@ pub(crate) enum AttachRefused {
     /// The leader has not read jobs and nodes yet.
     #[error("the leader is still reading jobs and nodes")]
     NotReady,
+    /// The agent has obeyed a higher epoch than ours.
+    #[error("the agent has seen a newer leader than this one")]
+    OldEpoch,
     /// No such node, or one with another UID.
     #[error("there is no such node with the UID of the token")]
     UnknownNode,

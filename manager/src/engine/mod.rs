@@ -88,10 +88,11 @@ pub(crate) fn spawn_over(
     let closing = CancellationToken::new();
     let (open, opened) = watch::channel(false);
     let handle = EngineHandle::new(sender, config, clock.clone(), opened, closing.clone());
-    let leadership = leadership.subscribe();
+    let (guard, leadership) = (leadership.clone(), leadership.subscribe());
     tokio::spawn(
         actor::Actor {
             cluster,
+            guard,
             leadership,
             clock,
             config,

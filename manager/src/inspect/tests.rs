@@ -34,7 +34,6 @@ fn leads() -> Leadership {
     let since = tokio::time::Instant::now();
     Leadership::fixed(LeaderState::Leader {
         epoch: Epoch(7),
-        has_predecessor: false,
         since,
     })
 }

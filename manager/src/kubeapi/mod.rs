@@ -138,7 +138,6 @@ mod tests {
         let epoch = kruise_api::ids::Epoch(1);
         LeaderState::Leader {
             epoch,
-            has_predecessor: false,
             since: tokio::time::Instant::now(),
         }
     }

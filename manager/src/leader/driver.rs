@@ -88,6 +88,7 @@ impl Driver {
     /// [`Loss`] when the leadership is gone. The process must end at once.
     pub async fn run(mut self, stop: CancellationToken) -> Result<(), Loss> {
         while !stop.is_cancelled() {
+            self.look_at_agents().await?;
             self.tick().await.inspect_err(|_| self.control.revoke())?;
             tokio::select! {
                 // Both are cancel-safe: timers and a token.
@@ -229,11 +230,10 @@ impl Driver {
             State::Leading(leading) => {
                 // The deadline first: whoever hears of the new state may act at once.
                 self.control.extend(leading.deadline(&self.settings.timing));
-                if self.control.lead(leading.epoch, leading.has_predecessor) {
+                if self.control.lead(leading.epoch) {
                     self.metrics.leads(leading.epoch.0);
                     tracing::info!(
                         epoch = leading.epoch.0,
-                        has_predecessor = leading.has_predecessor,
                         holder = %self.settings.holder,
                         "this replica leads"
                     );
@@ -242,12 +242,26 @@ impl Driver {
         }
     }
 
+    /// Lets somebody lead by an epoch that agents obey, when they have obeyed a higher one than ours.
+    async fn look_at_agents(&mut self) -> Result<(), Loss> {
+        let highest = self.control.outran();
+        match &self.state {
+            State::Leading(leading) if leading.epoch < highest => {
+                self.let_go(self.elector.yield_to(&self.state, highest)).await;
+                Err(Loss::Outrun { highest })
+            }
+            _ => Ok(()),
+        }
+    }
+
     async fn release(&mut self) {
+        self.let_go(self.elector.release(&self.state)).await;
+    }
+
+    async fn let_go(&mut self, write: Option<Write>) {
         self.control.revoke();
         self.metrics.follows();
-        let Some(write) = self.elector.release(&self.state) else {
-            return;
-        };
+        let Some(write) = write else { return };
         debug_assert_eq!(write.purpose, Purpose::Release, "nothing else lets go");
         match self.send(&write).await {
             Outcome::Done(_) => tracing::info!("the lease is released"),

@@ -31,8 +31,6 @@ pub enum LeaderState {
     Leader {
         /// Number of this leadership.
         epoch: Epoch,
-        /// Whether anybody led before, so that agents may hold tasks of theirs.
-        has_predecessor: bool,
         /// When it was taken.
         since: Instant,
     },
@@ -58,6 +56,8 @@ struct Shared {
     state: watch::Sender<LeaderState>,
     /// Nanoseconds of the clock until which the lease is provably ours.
     deadline: AtomicU64,
+    /// Epoch of another leadership that agents have obeyed.
+    outrun: AtomicU64,
 }
 
 /// Sets what a [`Leadership`] answers: held by the elector's driver, and by tests.
@@ -75,6 +75,7 @@ impl Leadership {
             clock,
             state,
             deadline: AtomicU64::new(0),
+            outrun: AtomicU64::new(0),
         });
         (
             Self {
@@ -113,6 +114,11 @@ impl Leadership {
         }
     }
 
+    /// Says that agents obey nobody with an epoch up to this one, so that somebody has to lead by a higher one.
+    pub fn outrun(&self, epoch: Epoch) {
+        self.shared.outrun.fetch_max(epoch.0, Ordering::AcqRel);
+    }
+
     /// Changes of the state. Renewals do not show here, and neither does a lease that ran out: only [`Self::check`] knows that.
     #[must_use]
     pub fn subscribe(&self) -> watch::Receiver<LeaderState> {
@@ -137,14 +143,13 @@ impl Control {
     }
 
     /// Tells everybody that this replica leads by this epoch, and says whether that is news.
-    pub fn lead(&self, epoch: Epoch, has_predecessor: bool) -> bool {
+    pub fn lead(&self, epoch: Epoch) -> bool {
         self.shared.state.send_if_modified(|state| {
             if matches!(state, LeaderState::Leader { epoch: known, .. } if *known == epoch) {
                 return false;
             }
             *state = LeaderState::Leader {
                 epoch,
-                has_predecessor,
                 since: Instant::now(),
             };
             true
@@ -154,6 +159,12 @@ impl Control {
     /// Moves the moment until which a leader may act, on the clock given to [`Leadership::new`].
     pub fn extend(&self, deadline: Duration) {
         self.shared.deadline.store(nanos(deadline), Ordering::Release);
+    }
+
+    /// The highest epoch by [`Leadership::outrun`].
+    #[must_use]
+    pub fn outran(&self) -> Epoch {
+        Epoch(self.shared.outrun.load(Ordering::Acquire))
     }
 
     /// Takes back the right to act, at once.
@@ -173,7 +184,6 @@ mod tests {
     fn leader(epoch: u64) -> LeaderState {
         LeaderState::Leader {
             epoch: Epoch(epoch),
-            has_predecessor: false,
             since: Instant::now(),
         }
     }

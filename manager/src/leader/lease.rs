@@ -113,7 +113,6 @@ mod tests {
                 address: "10.0.0.1:9877".into(),
                 transitions: 2,
             },
-            has_predecessor: true,
         }
     }
 

@@ -23,7 +23,6 @@ pub fn lead_alone(control: &Control, metrics: &LeaderMetrics, wall_unix_ms: u64)
     control.extend(std::time::Duration::MAX);
     control.set(LeaderState::Leader {
         epoch: Epoch(wall_unix_ms),
-        has_predecessor: true,
         since: tokio::time::Instant::now(),
     });
     metrics.leads(wall_unix_ms);

@@ -271,7 +271,8 @@ impl Facts {
             .min()
             .map(|since| later(*since, snapshot.clocks.silent_node));
         let may_hold = self.nodes.iter().any(|(_, stand)| *stand == Stand::MayHold);
-        let future = |at: Option<Timestamp>| at.filter(|at| may_hold && *at > snapshot.now);
+        let waits = may_hold || Self::awaited(snapshot) > 0;
+        let future = |at: Option<Timestamp>| at.filter(|at| waits && *at > snapshot.now);
         let clocks = &snapshot.clocks;
         plan.wake = earliest([
             plan.wake,

@@ -124,7 +124,7 @@ pub struct JobMemory {
 /// Spans and moments of this leadership.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// Until then an agent that may hold a task of an earlier leader keeps a slot reserved. None when there was no earlier leader.
+    /// Until then an agent that may hold a task of an earlier leader keeps a slot reserved. None once that is over.
     pub reserve_until: Option<Timestamp>,
     /// Until then windows are filled only once every agent that may hold a task has attached.
     pub grace_until: Option<Timestamp>,

@@ -7,7 +7,7 @@ use kruise_api::ids::NodeName;
 
 use super::facts::{Facts, Stand};
 use super::plan::in_flight;
-use super::snapshot::{JobSnapshot, TaskState};
+use super::snapshot::{AgentView, JobSnapshot, NodeView, TaskState};
 use super::status::{Counters, Failure};
 use super::times::until;
 use super::waiting::WaitingOn;
@@ -48,6 +48,17 @@ impl Facts {
         cancel
     }
 
+    /// Agents that a new leader waits for before it hands out anything. Each may hold an order of this job, also on a node that is not selected any
+    /// more; once all have attached, or the grace is over, only selected nodes keep slots.
+    pub(super) fn awaited(snapshot: &JobSnapshot<'_>) -> usize {
+        let grace = snapshot.clocks.grace_until;
+        if grace.is_none_or(|until| until <= snapshot.now) {
+            return 0;
+        }
+        let may_hold = |node: &&NodeView| node.agent == AgentView::MayHold;
+        snapshot.nodes.values().filter(may_hold).count()
+    }
+
     /// Hands out the free slots in order. A slot is taken by an order in flight or being taken back, whatever node it is on, and kept for
     /// each agent that may still hold an order of an earlier leader.
     pub(super) fn fill(&mut self, snapshot: &JobSnapshot<'_>) -> Vec<NodeName> {
@@ -56,11 +67,7 @@ impl Facts {
             .iter()
             .filter(|(_, stand)| *stand == Stand::MayHold)
             .count();
-        let in_grace = snapshot
-            .clocks
-            .grace_until
-            .is_some_and(|until| until > snapshot.now);
-        if in_grace && may_hold > 0 {
+        if Self::awaited(snapshot) > 0 {
             return Vec::new();
         }
         let held = snapshot
@@ -88,14 +95,20 @@ impl Facts {
         let of = |wanted: Stand| self.nodes.iter().filter(|(_, stand)| *stand == wanted).count();
         let pending = of(Stand::Pending);
         let may_hold = of(Stand::MayHold);
+        let awaited = Self::awaited(snapshot);
+        let kept = match snapshot.clocks.reserve_until {
+            Some(then) if may_hold > 0 => Some((may_hold, then)),
+            _ => snapshot
+                .clocks
+                .grace_until
+                .filter(|_| awaited > 0 && pending > 0)
+                .map(|then| (awaited, then)),
+        };
         if self.parallelism == 0 {
             waiting.push(WaitingOn::Paused);
-        } else if let Some(until_then) = snapshot.clocks.reserve_until.filter(|_| may_hold > 0) {
+        } else if let Some((agents, until_then)) = kept {
             let left = until(snapshot.now, until_then);
-            waiting.push(WaitingOn::Reserved {
-                agents: may_hold,
-                left,
-            });
+            waiting.push(WaitingOn::Reserved { agents, left });
         } else if pending > 0 {
             let in_flight = counters.active;
             waiting.push(WaitingOn::WindowFull {

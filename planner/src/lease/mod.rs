@@ -21,7 +21,7 @@
 //! # Caveats
 //! When somebody deletes the Lease under a living leader, that leader steps down when it notices. Electors that saw its record
 //! still wait for the record to expire; one that starts at that very moment knows nothing and takes over at once, and only the
-//! epoch keeps the two apart.
+//! epoch keeps the two apart. A Lease that is not there, or is empty, therefore proves nothing: nobody is ever sure to be the first.
 
 mod timing;
 
@@ -89,8 +89,6 @@ pub struct Following {
 pub struct Leading {
     /// Number of this leadership.
     pub epoch: Epoch,
-    /// Whether anybody led before.
-    pub has_predecessor: bool,
     /// Version of the Lease after our last write.
     version: String,
     /// When the last successful renewal was sent, on our clock.
@@ -120,8 +118,6 @@ pub struct Write {
     pub purpose: Purpose,
     /// What it shall say.
     pub record: Record,
-    /// Whether anybody led before us, as far as this elector knows.
-    pub has_predecessor: bool,
 }
 
 /// What a write is for.
@@ -160,6 +156,12 @@ pub enum Loss {
     Taken {
         /// Who.
         holder: String,
+    },
+    /// Agents have obeyed a higher epoch, so that they refuse this leader for good.
+    #[error("agents have obeyed epoch {highest}, which is higher than ours")]
+    Outrun {
+        /// Their epoch.
+        highest: Epoch,
     },
     /// The Lease was deleted.
     #[error("the lease was deleted")]
@@ -243,7 +245,6 @@ impl Elector {
             (State::Following(_), Outcome::Done(version)) if in_time => {
                 let leading = Leading {
                     epoch: write.record.epoch,
-                    has_predecessor: write.has_predecessor,
                     version,
                     renewed: started,
                     transitions: write.record.transitions,
@@ -258,6 +259,12 @@ impl Elector {
     /// The write by which a leader lets go, so that others need not wait for its record to expire.
     #[must_use]
     pub fn release(&self, state: &State) -> Option<Write> {
+        self.yield_to(state, Epoch(0))
+    }
+
+    /// A release that makes the next leader's epoch higher than `above`.
+    #[must_use]
+    pub fn yield_to(&self, state: &State, above: Epoch) -> Option<Write> {
         let State::Leading(leading) = state else {
             return None;
         };
@@ -265,13 +272,12 @@ impl Elector {
             holder: String::new(),
             duration: Duration::from_secs(1),
             address: String::new(),
-            ..self.record(leading.epoch, leading.transitions)
+            ..self.record(leading.epoch.max(above), leading.transitions)
         };
         Some(Write {
             precondition: Some(leading.version.clone()),
             purpose: Purpose::Release,
             record,
-            has_predecessor: leading.has_predecessor,
         })
     }
 
@@ -309,7 +315,7 @@ impl Elector {
                 let highest = highest.max(old.record.epoch);
                 let free = self.is_free(&old.record, since, now);
                 let next = if free {
-                    self.creation(highest, true, wall_unix_ms)
+                    self.creation(highest, wall_unix_ms)
                 } else {
                     Next::Wait
                 };
@@ -322,7 +328,7 @@ impl Elector {
                 );
             }
             (None, None) => {
-                let next = self.creation(highest, highest > Epoch(0), wall_unix_ms);
+                let next = self.creation(highest, wall_unix_ms);
                 return (
                     State::Following(Following {
                         observed: None,
@@ -381,24 +387,20 @@ impl Elector {
             }
     }
 
-    fn creation(&self, highest: Epoch, has_predecessor: bool, wall_unix_ms: u64) -> Next {
+    fn creation(&self, highest: Epoch, wall_unix_ms: u64) -> Next {
         Next::Write(Write {
             precondition: None,
             purpose: Purpose::Acquire,
             record: self.record(next_epoch(highest, wall_unix_ms), 0),
-            has_predecessor,
         })
     }
 
     fn takeover(&self, seen: &Seen, highest: Epoch, wall_unix_ms: u64) -> Write {
         let transitions = seen.record.transitions.saturating_add(1);
-        let led =
-            seen.record.transitions > 0 || seen.record.epoch > Epoch(0) || !seen.record.holder.is_empty();
         Write {
             precondition: Some(seen.version.clone()),
             purpose: Purpose::Acquire,
             record: self.record(next_epoch(highest, wall_unix_ms), transitions),
-            has_predecessor: led,
         }
     }
 
@@ -407,7 +409,6 @@ impl Elector {
             precondition: Some(leading.version.clone()),
             purpose: Purpose::Renew,
             record: self.record(leading.epoch, leading.transitions),
-            has_predecessor: leading.has_predecessor,
         }
     }
 

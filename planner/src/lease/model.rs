@@ -458,7 +458,6 @@ fn a_deleted_lease_makes_no_second_leader_among_those_that_saw_its_holder() {
     };
     let leading = Leading {
         epoch: Epoch(1),
-        has_predecessor: false,
         version: "v0".into(),
         renewed: NOW,
         transitions: 0,

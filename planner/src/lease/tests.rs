@@ -41,14 +41,13 @@ fn follow(reads: &[(u64, Option<Seen>)], wall: u64) -> (State, Next) {
     last
 }
 
-fn taken(next: &Next) -> Option<(Option<&str>, u64, bool, i32)> {
+fn taken(next: &Next) -> Option<(Option<&str>, u64, i32)> {
     let Next::Write(write) = next else { return None };
     assert_eq!(write.purpose, Purpose::Acquire);
     assert_eq!(write.record.holder, "me");
     Some((
         write.precondition.as_deref(),
         write.record.epoch.0,
-        write.has_predecessor,
         write.record.transitions,
     ))
 }
@@ -68,13 +67,8 @@ fn leading() -> State {
 fn a_free_lease_is_taken_at_once_and_a_held_one_when_its_record_stood_still() {
     let none: &[(u64, Option<Seen>)] = &[(0, None)];
     for (name, reads, wall, expected) in [
-        ("there is no lease", none, 1_000, Some((None, 1_000, false, 0))),
-        (
-            "released",
-            &[(0, seen("4", "", 69))],
-            5,
-            Some((Some("4"), 70, true, 4)),
-        ),
+        ("there is no lease", none, 1_000, Some((None, 1_000, 0))),
+        ("released", &[(0, seen("4", "", 69))], 5, Some((Some("4"), 70, 4))),
         ("held", &[(0, seen("4", "other", 69))], 5, None),
         (
             "held, first seen 14 s ago",
@@ -86,7 +80,7 @@ fn a_free_lease_is_taken_at_once_and_a_held_one_when_its_record_stood_still() {
             "held, stood still for 15 s",
             &[(0, seen("4", "other", 69)), (15, seen("4", "other", 69))],
             5,
-            Some((Some("4"), 70, true, 4)),
+            Some((Some("4"), 70, 4)),
         ),
         (
             "renewed meanwhile",
@@ -102,13 +96,13 @@ fn a_free_lease_is_taken_at_once_and_a_held_one_when_its_record_stood_still() {
             "ours, by a write whose answer was lost",
             &[(0, seen("4", "me", 69))],
             5,
-            Some((Some("4"), 70, true, 4)),
+            Some((Some("4"), 70, 4)),
         ),
         (
             "the clock is ahead of the epoch",
             &[(0, seen("4", "", 69))],
             900,
-            Some((Some("4"), 900, true, 4)),
+            Some((Some("4"), 900, 4)),
         ),
         (
             "deleted under its holder",
@@ -120,26 +114,26 @@ fn a_free_lease_is_taken_at_once_and_a_held_one_when_its_record_stood_still() {
             "deleted, and its holder had time to notice",
             &[(0, seen("4", "other", 69)), (3, None), (15, None)],
             5,
-            Some((None, 70, true, 0)),
+            Some((None, 70, 0)),
         ),
         (
             "deleted after a release",
             &[(0, seen("4", "", 69)), (3, None)],
             5,
-            Some((None, 70, true, 0)),
+            Some((None, 70, 0)),
         ),
         (
             "restored from a backup with a lower epoch",
             &[(0, seen("4", "other", 69)), (3, seen("2", "", 12))],
             5,
-            Some((Some("2"), 70, true, 4)),
+            Some((Some("2"), 70, 4)),
         ),
     ]
         as [(
             &str,
             &[(u64, Option<Seen>)],
             u64,
-            Option<(Option<&str>, u64, bool, i32)>,
+            Option<(Option<&str>, u64, i32)>,
         ); 12]
     {
         let (_, next) = follow(reads, wall);
@@ -290,4 +284,11 @@ fn a_release_empties_the_holder_and_keeps_the_epoch() {
         }
     );
     assert_eq!(me.release(&State::new()), None);
+}
+
+#[test]
+fn who_yields_makes_the_next_leader_go_higher() {
+    let me = elector("me");
+    let record = |above| me.yield_to(&leading(), Epoch(above)).expect("leads").record.epoch;
+    assert_eq!((record(12), record(900)), (Epoch(70), Epoch(900)));
 }

@@ -129,7 +129,9 @@ impl World {
             };
         }
         if let (lease::State::Leading(leading), None) = (&state, &self.leaders[leader].core) {
-            let core = Core::new(leading.epoch, leading.has_predecessor, self.now, self.job);
+            // The first one knows that no agent's pod is older than itself, as the manager does by a list of them.
+            let has_predecessor = self.leaders.iter().any(|leader| leader.core.is_some());
+            let core = Core::new(leading.epoch, has_predecessor, self.now, self.job);
             self.leaders[leader].core = Some(core);
         }
         self.leaders[leader].election = state;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kruise_api::ids::{Generation, JobUid, NodeName, NodeUid, TaskId};
+use kruise_api::ids::{Epoch, Generation, JobUid, NodeName, NodeUid, TaskId};
 use kruise_planner::job::{AgentView, TaskOutcome};
 use kruise_planner::task::{Phase, Reason, job_of};
 use kruise_proto::convert::{phase_from_number, reason_from_number};
@@ -21,6 +21,8 @@ use super::tasks::Stage;
 /// First and longest pause before a set goes out again to an agent that refused the last one.
 const RESYNC_FIRST: Duration = Duration::from_millis(500);
 const RESYNC_LONGEST: Duration = Duration::from_secs(30);
+/// How far a replica's clock may ever have been ahead of the API server's: a day, in milliseconds.
+const PLAUSIBLE_MS: u64 = 86_400_000;
 /// Least time between two messages about the progress of one task.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(900);
 
@@ -100,6 +102,9 @@ impl EngineState {
         if !self.is_ready() {
             return Err(AttachRefused::NotReady);
         }
+        if self.is_ahead(&attach) {
+            return Err(AttachRefused::OldEpoch);
+        }
         if self.nodes.uid(&attach.node) != Some(&attach.node_uid) {
             return Err(AttachRefused::UnknownNode);
         }
@@ -111,6 +116,7 @@ impl EngineState {
             hello,
             vitals,
         } = attach;
+        self.ahead.remove(&node);
         let replaced = self.agents.get_mut(&node).and_then(|agent| agent.session.take());
         if let Some(old) = replaced {
             self.sessions.remove(&old.id);
@@ -207,11 +213,46 @@ impl EngineState {
         }
     }
 
+    /// Whether a node's agent has obeyed a higher epoch than ours. It would not obey us, and is remembered.
+    fn is_ahead(&mut self, attach: &Attach) -> bool {
+        let highest = Epoch(attach.hello.highest_epoch);
+        let is_ahead = highest > self.epoch && self.nodes.uid(&attach.node) == Some(&attach.node_uid);
+        if is_ahead {
+            self.ahead.insert(attach.node.clone(), highest);
+        }
+        is_ahead
+    }
+
+    /// The epoch that this leader must get above, if most agents have obeyed a higher one than its own: that was lost with a deleted Lease, and this
+    /// replica's clock is behind the one that it came from. A single agent proves nothing, and neither does a number that no clock has shown yet.
+    pub(crate) fn outrun(&self) -> Option<Epoch> {
+        if self.in_grace || self.ahead.len() <= self.sessions.len() {
+            return None;
+        }
+        let latest = u64::try_from(self.started_wall.as_millisecond())
+            .unwrap_or(0)
+            .saturating_add(PLAUSIBLE_MS);
+        self.ahead
+            .values()
+            .copied()
+            .filter(|epoch| epoch.0 <= latest)
+            .max()
+    }
+
     /// Whether a node that has not attached yet may hold a task of an earlier leader. An agent without a pod is no more, and with it the calls that
-    /// it made to the runtime.
+    /// it made to the runtime. A node that was not ready for long before this leadership began has nothing left, unless only its kubelet is gone: then
+    /// its agent attaches within the grace.
     fn may_hold(&self, node: &NodeName) -> bool {
         let has_agent = self.may_hold.as_ref().is_none_or(|nodes| nodes.contains(node));
-        self.has_predecessor && self.reserving && has_agent && self.nodes.is_ready(node)
+        self.reserving && has_agent && (self.in_grace || self.was_in_touch(node))
+    }
+
+    fn was_in_touch(&self, node: &NodeName) -> bool {
+        let Some(since) = self.nodes.unready_since(node) else {
+            return true;
+        };
+        let unready = Duration::try_from(self.started_wall.duration_since(since)).unwrap_or_default();
+        unready < self.config.slot_lease()
     }
 
     pub(super) fn agent_nodes(&mut self, nodes: BTreeSet<NodeName>) {

@@ -50,10 +50,14 @@ pub(crate) struct EngineState {
     epoch: Epoch,
     /// When this leadership began, by the monotonic clock.
     started: Duration,
-    /// Whether agents may hold tasks of an earlier leader.
-    has_predecessor: bool,
+    /// When this leadership began, by the API server's clock.
+    started_wall: Timestamp,
     /// Whether agents of an earlier leader may still hold slots.
     reserving: bool,
+    /// Whether nothing is handed out as long as any agent of an earlier leader has not attached.
+    in_grace: bool,
+    /// Nodes whose agents have obeyed a higher epoch than ours, and which.
+    ahead: BTreeMap<NodeName, Epoch>,
     /// Nodes that may hold a task of an earlier leader: those with an agent's pod. All until that is known.
     may_hold: Option<BTreeSet<NodeName>>,
     jobs: JobTable,
@@ -86,20 +90,16 @@ pub(crate) struct EngineState {
 
 impl EngineState {
     /// A leadership that begins now.
-    pub(crate) fn new(
-        config: EngineConfig,
-        epoch: Epoch,
-        has_predecessor: bool,
-        now: Now,
-        metrics: EngineMetrics,
-    ) -> Self {
+    pub(crate) fn new(config: EngineConfig, epoch: Epoch, now: Now, metrics: EngineMetrics) -> Self {
         Self {
             nodes: NodeTable::new(config.creation_delay),
             config,
             epoch,
             started: now.mono,
-            has_predecessor,
+            started_wall: now.wall,
             reserving: true,
+            in_grace: true,
+            ahead: BTreeMap::new(),
             may_hold: None,
             jobs: JobTable::default(),
             tasks: TaskTable::default(),
@@ -190,6 +190,10 @@ impl EngineState {
             self.refresh_all_agents();
             self.touch_active_jobs();
         }
+        if self.in_grace && self.grace_end() <= now.mono {
+            self.in_grace = false;
+            self.refresh_all_agents();
+        }
         if self.reserving && self.reserve_end() <= now.mono {
             self.reserving = false;
             self.refresh_all_agents();
@@ -219,6 +223,7 @@ impl EngineState {
         if !self.dirty.is_empty() {
             return Some(now.mono);
         }
+        let grace = self.in_grace.then(|| self.grace_end());
         let reserve = self.reserving.then(|| self.reserve_end());
         let lost = self.lost.values().min().copied();
         let timer = self.timers.first().map(|(at, _)| *at);
@@ -228,12 +233,20 @@ impl EngineState {
             .iter()
             .filter_map(|node| self.agents.get(node)?.session.as_ref()?.resync_at(now))
             .min();
-        [reserve, lost, timer, node, resync].into_iter().flatten().min()
+        [grace, reserve, lost, timer, node, resync]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     /// Until then an agent that has not attached may hold a task of an earlier leader.
     fn reserve_end(&self) -> Duration {
         self.started + self.config.slot_lease()
+    }
+
+    /// Until then a job waits for every agent that may hold a task of an earlier leader.
+    fn grace_end(&self) -> Duration {
+        self.started + self.config.attach_grace
     }
 
     /// Looks at every job again that is not over.

@@ -33,6 +33,8 @@ pub(crate) struct NodeTable {
 struct Facts {
     uid: NodeUid,
     ready: bool,
+    /// When `ready` last changed.
+    ready_since: Option<Timestamp>,
     /// When it becomes eligible if nothing changes; none when it cannot by time alone.
     eligible_at: Option<Timestamp>,
     /// Until when jobs without nodes wait for it.
@@ -76,8 +78,13 @@ impl NodeTable {
         self.facts.get(name).map(|facts| &facts.uid)
     }
 
-    pub(crate) fn is_ready(&self, name: &NodeName) -> bool {
-        self.facts.get(name).is_some_and(|facts| facts.ready)
+    /// Since when a node is not ready; the beginning of time for one that is not there, or never was.
+    pub(crate) fn unready_since(&self, name: &NodeName) -> Option<Timestamp> {
+        match self.facts.get(name) {
+            Some(facts) if facts.ready => None,
+            Some(facts) => Some(facts.ready_since.unwrap_or(Timestamp::MIN)),
+            None => Some(Timestamp::MIN),
+        }
     }
 
     /// Whether nodes exist that may soon be selected.
@@ -129,12 +136,14 @@ impl NodeTable {
             let facts = self.facts.get_mut(&node.name).expect("each view has its facts");
             let changed = view.labels != node.labels || facts.ready != ready;
             facts.ready = ready;
+            facts.ready_since = node.ready.map(|ready| ready.since);
             view.labels = node.labels;
             return changed;
         }
         let facts = Facts {
             uid: node.uid.clone(),
             ready,
+            ready_since: node.ready.map(|ready| ready.since),
             eligible_at: self.eligible_at(&node),
             young_until: later(node.created, YOUNG.max(self.creation_delay * 2)),
             labels: node.labels,

@@ -1,7 +1,5 @@
 //! From a job and everything around it to a plan, and what becomes of the plan.
 
-use std::time::Duration;
-
 use kruise_api::ids::{JobUid, NodeName};
 use kruise_api::reference::ImageRef;
 use kruise_planner::job::{self, Clocks, JobPlan, JobSnapshot, round_of};
@@ -78,10 +76,9 @@ impl EngineState {
     }
 
     fn clocks(&self, now: Now) -> Clocks {
-        let moment = |after: Duration| self.has_predecessor.then(|| wall_of(self.started + after, now));
         Clocks {
-            reserve_until: moment(self.config.slot_lease()).filter(|_| self.reserving),
-            grace_until: moment(self.config.attach_grace),
+            reserve_until: self.reserving.then(|| wall_of(self.reserve_end(), now)),
+            grace_until: self.in_grace.then(|| wall_of(self.grace_end(), now)),
             silent_node: Clocks::SILENT_NODE,
         }
     }

@@ -6,12 +6,12 @@ use serde_json::json;
 use super::world::*;
 use crate::engine::event::Event;
 
-fn of(node: &str, phase: Phase) -> TaskStatus {
+pub(super) fn of(node: &str, phase: Phase) -> TaskStatus {
     status(task_id(node, "nginx:1", 1).as_str(), phase)
 }
 
 /// Two nodes by one, node1 pulling, status written; then the leader dies.
-fn after_failover() -> World {
+pub(super) fn after_failover() -> World {
     let mut world = World::new(2, &json!({}));
     world.attach("node1");
     world.attach("node2");
@@ -30,7 +30,7 @@ fn a_new_leader_keeps_a_slot_for_whoever_has_not_attached() {
         "{:?}",
         world.summary().waiting_on
     );
-    world.pass_alive(98);
+    world.pass_alive(112);
     assert!(world.orders("node2").is_empty());
     world.pass_alive(1);
     assert_eq!(world.orders("node2").len(), 1);
@@ -156,7 +156,7 @@ fn a_pull_whose_slot_was_given_up_is_not_adopted() {
     world.attach("node1");
     world.attach("node2");
     world.detach("node1");
-    world.pass_alive(99);
+    world.pass_alive(113);
     assert_eq!(
         world.pulling(),
         ["node1", "node2"],
@@ -202,7 +202,7 @@ fn a_node_without_an_agents_pod_holds_nothing() {
 }
 
 #[test]
-fn without_a_predecessor_nobody_waits() {
+fn where_no_agent_runs_nobody_waits() {
     let mut world = World::new(2, &json!({}));
     world.attach("node2");
     assert_eq!(world.orders("node2").len(), 1);
@@ -236,7 +236,7 @@ fn a_result_that_its_agent_has_lost_counts_and_is_no_new_order() {
 fn a_result_of_a_pull_that_had_no_slot_left_is_kept() {
     let mut world = after_failover();
     world.attach("node2");
-    world.pass_alive(99);
+    world.pass_alive(113);
     assert_eq!(world.orders("node2").len(), 1, "the slot of node1 was given up");
     world
         .try_attach("node1", "uid-node1", vec![of("node1", Phase::Pulling)])

@@ -10,7 +10,7 @@ use crate::engine::objects::Listing;
 
 #[test]
 fn nobody_attaches_before_the_lists_are_complete() {
-    let mut world = World::empty(false);
+    let mut world = World::empty();
     assert_eq!(
         world.try_attach("node1", "uid-node1", Vec::new()),
         Err(AttachRefused::NotReady)
@@ -129,7 +129,7 @@ fn a_lost_node_keeps_its_slot_until_its_lease_has_run_out() {
     world.attach("node2");
     world.report("node1", Phase::Pulling);
     world.detach("node1");
-    world.pass(98);
+    world.pass(112);
     assert_eq!(world.slots(), 1);
     assert!(world.orders("node2").is_empty());
     world.pass(1);
@@ -225,7 +225,7 @@ fn a_node_made_again_is_a_stranger_and_waits_for_the_old_ones_lease() {
         world.orders("node1").is_empty(),
         "the machine of the old one may still be pulling"
     );
-    world.pass_alive(99);
+    world.pass_alive(113);
     world.ack("node1");
     assert_eq!(world.orders("node1").len(), 1);
     assert!(world.orders("node1")[0].contains("/second/"));

@@ -2,6 +2,7 @@
 
 mod adoption;
 pub(crate) mod cluster;
+mod failover;
 mod handout;
 mod saving;
 mod secrets;

@@ -133,7 +133,7 @@ impl Sim {
             has: BTreeSet::new(),
         });
         let mut sim = Self {
-            state: EngineState::new(config(), Epoch(1), false, now, Default::default()),
+            state: EngineState::new(config(), Epoch(1), now, Default::default()),
             epoch: 1,
             now,
             parallelism,
@@ -453,7 +453,7 @@ impl Sim {
 
     fn fail_over(&mut self) {
         self.epoch += 1;
-        self.state = EngineState::new(config(), Epoch(self.epoch), true, self.now, Default::default());
+        self.state = EngineState::new(config(), Epoch(self.epoch), self.now, Default::default());
         self.writes.clear();
         self.fetches = 0;
         for agent in &mut self.agents {

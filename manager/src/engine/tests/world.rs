@@ -1,6 +1,6 @@
 //! A leader's state with a small cluster around it: what is sent to agents and written to the API is kept, and answered by the tests.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,9 +100,9 @@ pub(super) fn job_object(name: &str, spec: &Value) -> JobObject {
 }
 
 impl World {
-    /// A first leader with `nodes` nodes and one job "a", both listed.
+    /// A leader with `nodes` nodes whose agents begin only now, and one job "a", both listed.
     pub(super) fn new(nodes: usize, spec: &Value) -> Self {
-        let mut world = Self::empty(false);
+        let mut world = Self::empty();
         for i in 1..=nodes {
             let node = node_object(&format!("node{i}"));
             world.nodes.insert(node.name.clone(), node);
@@ -110,13 +110,14 @@ impl World {
         let job = job_object("a", spec);
         world.jobs.insert(job.uid.clone(), job);
         world.list();
+        world.event(Event::AgentNodes(BTreeSet::new()));
         world
     }
 
-    pub(super) fn empty(has_predecessor: bool) -> Self {
+    pub(super) fn empty() -> Self {
         let now = start();
         Self {
-            state: EngineState::new(config(), Epoch(7), has_predecessor, now, Default::default()),
+            state: EngineState::new(config(), Epoch(7), now, Default::default()),
             now,
             jobs: BTreeMap::new(),
             nodes: BTreeMap::new(),
@@ -136,7 +137,7 @@ impl World {
 
     /// Another leader takes over: everything in memory is gone, the objects stay.
     pub(super) fn fail_over(&mut self) {
-        self.state = EngineState::new(config(), Epoch(8), true, self.now, Default::default());
+        self.state = EngineState::new(config(), Epoch(8), self.now, Default::default());
         self.sessions.clear();
         self.told.clear();
         self.writes.clear();
@@ -245,14 +246,20 @@ impl World {
         uid: &str,
         tasks: Vec<TaskStatus>,
     ) -> Result<(), AttachRefused> {
-        let session = SessionId(self.next_session);
-        self.next_session += 1;
-        let vitals = Arc::new(Vitals::new(self.now.mono, None, None));
         let hello = Hello {
             node_name: node.into(),
             tasks,
             ..Hello::default()
         };
+        self.say_hello(uid, hello)
+    }
+
+    pub(super) fn say_hello(&mut self, uid: &str, hello: Hello) -> Result<(), AttachRefused> {
+        let node = hello.node_name.clone();
+        let node = node.as_str();
+        let session = SessionId(self.next_session);
+        self.next_session += 1;
+        let vitals = Arc::new(Vitals::new(self.now.mono, None, None));
         let attach = Attach {
             session,
             node: node.into(),
@@ -267,6 +274,16 @@ impl World {
         self.told.entry(session).or_default();
         self.settle();
         Ok(())
+    }
+
+    /// Attaches as an agent that has obeyed this epoch.
+    pub(super) fn attach_after(&mut self, node: &str, epoch: Epoch) -> Result<(), AttachRefused> {
+        let hello = Hello {
+            node_name: node.into(),
+            highest_epoch: epoch.0,
+            ..Hello::default()
+        };
+        self.say_hello(&format!("uid-{node}"), hello)
     }
 
     pub(super) fn session(&self, node: &str) -> SessionId {

@@ -38,22 +38,17 @@ impl Replica {
         }
     }
 
-    /// Waits until it leads and says by which epoch, and whether there was a predecessor.
-    async fn leads(&self) -> (Epoch, bool) {
+    /// Waits until it leads and says by which epoch.
+    async fn leads(&self) -> Epoch {
         let mut states = self.leadership.subscribe();
         let state = states
             .wait_for(|state| matches!(state, LeaderState::Leader { .. }))
             .await
             .expect("it lives");
-        let LeaderState::Leader {
-            epoch,
-            has_predecessor,
-            ..
-        } = *state
-        else {
+        let LeaderState::Leader { epoch, .. } = *state else {
             panic!("waited for it")
         };
-        (epoch, has_predecessor)
+        epoch
     }
 
     async fn follows(&self, pod: &str) {
@@ -88,8 +83,8 @@ async fn seconds(seconds: u64) {
 async fn the_first_leads_the_second_follows_and_takes_over_when_the_first_dies() {
     let server = FakeApi::default();
     let first = Replica::start(&server, "pod-a");
-    let (epoch, has_predecessor) = first.leads().await;
-    assert!(!has_predecessor && epoch.0 > 1_600_000_000_000, "{epoch}");
+    let epoch = first.leads().await;
+    assert!(epoch.0 > 1_600_000_000_000, "{epoch}");
     assert_eq!(epoch_of(&server), epoch.0);
     let second = Replica::start(&server, "pod-b");
     second.follows("pod-a").await;
@@ -97,8 +92,8 @@ async fn the_first_leads_the_second_follows_and_takes_over_when_the_first_dies()
     assert_eq!(first.leadership.check(), Ok(epoch));
     first.task.abort();
     let died = tokio::time::Instant::now();
-    let (next, has_predecessor) = second.leads().await;
-    assert!(has_predecessor && next > epoch, "{next} after {epoch}");
+    let next = second.leads().await;
+    assert!(next > epoch, "{next} after {epoch}");
     assert!(died.elapsed() < Duration::from_secs(20), "{:?}", died.elapsed());
     assert!(first.leadership.check().is_err(), "the dead one would not act");
     assert_eq!(spec(&server, "leaseTransitions"), json!(1));
@@ -108,7 +103,7 @@ async fn the_first_leads_the_second_follows_and_takes_over_when_the_first_dies()
 async fn a_clean_stop_hands_over_within_three_seconds() {
     let server = FakeApi::default();
     let first = Replica::start(&server, "pod-a");
-    let (epoch, _) = first.leads().await;
+    let epoch = first.leads().await;
     let second = Replica::start(&server, "pod-b");
     second.follows("pod-a").await;
     seconds(7).await;
@@ -124,7 +119,7 @@ async fn a_clean_stop_hands_over_within_three_seconds() {
         (json!(""), json!(1))
     );
     assert_eq!(epoch_of(&server), epoch.0, "kept for the next one");
-    assert!(second.leads().await.0 > epoch);
+    assert!(second.leads().await > epoch);
     assert!(
         stopped.elapsed() < Duration::from_secs(3),
         "{:?}",
@@ -166,7 +161,7 @@ async fn a_leader_without_an_api_server_ends_at_the_renew_deadline() {
 async fn a_renewal_that_was_done_but_not_answered_is_no_loss() {
     let server = FakeApi::default();
     let replica = Replica::start(&server, "pod-a");
-    let (epoch, _) = replica.leads().await;
+    let epoch = replica.leads().await;
     for fault in [
         Fault::ApplyThenHang,
         Fault::ApplyThenFail(500),
@@ -186,7 +181,7 @@ async fn a_take_over_that_was_done_but_not_answered_is_done_again_by_a_higher_ep
     seconds(1).await;
     let lost = epoch_of(&server);
     assert!(replica.leadership.check().is_err(), "nobody knows");
-    assert!(replica.leads().await.0.0 > lost);
+    assert!(replica.leads().await.0 > lost);
 }
 
 #[tokio::test(start_paused = true)]
@@ -238,4 +233,21 @@ async fn renewals_are_single_writes_with_a_version_and_never_patches() {
         requests.iter().all(|line| line == &format!("PUT {LEASE}")),
         "{requests:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_whom_agents_do_not_obey_makes_way_for_one_whom_they_do() {
+    let server = FakeApi::default();
+    let replica = Replica::start(&server, "pod-a");
+    let epoch = replica.leads().await;
+    replica.leadership.outrun(Epoch(epoch.0 - 1));
+    seconds(5).await;
+    assert_eq!(replica.leadership.check(), Ok(epoch), "that is no reason");
+    let highest = Epoch(epoch.0 + 3_600_000);
+    replica.leadership.outrun(highest);
+    let loss = replica.task.await.expect("no panic").expect_err("lost");
+    assert_eq!(loss, Loss::Outrun { highest });
+    assert!(replica.leadership.check().is_err());
+    let next = Replica::start(&server, "pod-a");
+    assert_eq!(next.leads().await, Epoch(highest.0 + 1));
 }

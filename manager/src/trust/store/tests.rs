@@ -25,7 +25,6 @@ fn guard(leads: bool) -> Leadership {
         let since = tokio::time::Instant::now();
         LeaderState::Leader {
             epoch: kruise_api::ids::Epoch(1),
-            has_predecessor: false,
             since,
         }
     } else {

@@ -42,8 +42,8 @@ impl Drift {
     pub(super) fn new(chance: &mut Chance) -> Self {
         Self {
             base: chance.between(1_000, 10_000_000),
-            // The slot lease is a tenth longer than the contact lease: two clocks may differ by as much.
-            permille: chance.between(960, 1_040),
+            // A tenth too slow or too fast, each: the slot lease is long enough for both at once.
+            permille: chance.between(900, 1_100),
         }
     }
 

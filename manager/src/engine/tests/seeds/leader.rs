@@ -344,26 +344,20 @@ impl Sim {
             .wrote(election, write, outcome, sent, now.mono);
         own.election = state;
         let begins = match &own.election {
-            State::Leading(leading) if own.engine.is_none() => Some((leading.epoch, leading.has_predecessor)),
+            State::Leading(leading) if own.engine.is_none() => Some(leading.epoch),
             _ => None,
         };
-        if let (Some((epoch, has_predecessor)), Next::Wait) = (begins, &next) {
-            self.begin_to_lead(manager, epoch, has_predecessor, now);
+        if let (Some(epoch), Next::Wait) = (begins, &next) {
+            self.begin_to_lead(manager, epoch, now);
         }
         next
     }
 
-    fn begin_to_lead(&mut self, manager: usize, epoch: Epoch, has_predecessor: bool, now: Now) {
+    fn begin_to_lead(&mut self, manager: usize, epoch: Epoch, now: Now) {
         self.note(|| format!("manager {manager} leads with epoch {epoch}"));
         self.judge.failovers += 1;
         let own = &mut self.managers[manager];
-        own.engine = Some(EngineState::new(
-            config(),
-            epoch,
-            has_predecessor,
-            now,
-            Default::default(),
-        ));
+        own.engine = Some(EngineState::new(config(), epoch, now, Default::default()));
         own.epoch = epoch.0;
         own.wake = None;
         own.watched_until = self.now;
@@ -390,11 +384,9 @@ impl Sim {
         for event in news {
             self.tell_manager(manager, at - self.now, Input::News(epoch.0, event));
         }
-        if has_predecessor {
-            let nodes = self.api.nodes.iter().map(|node| node.name.clone()).collect();
-            let delay = self.chance.between(10, 6 * SECOND);
-            self.tell_manager(manager, delay, Input::News(epoch.0, Event::AgentNodes(nodes)));
-        }
+        let nodes = self.api.nodes.iter().map(|node| node.name.clone()).collect();
+        let delay = self.chance.between(10, 6 * SECOND);
+        self.tell_manager(manager, delay, Input::News(epoch.0, Event::AgentNodes(nodes)));
         self.tell_manager(manager, SECOND, Input::LookAround);
     }
 

@@ -203,6 +203,10 @@ impl Sim {
             self.agent_after(node, delay, Timer::Dial);
             return;
         }
+        if self.has(Bug::NoEpochCheck) {
+            // It remembers none, so that it has none to tell: a leader does not let in whom it could not command.
+            self.agents[node].fence = Fence::new(Epoch(0));
+        }
         let line = self.open(node, manager);
         let now = self.agent_time(node);
         let agent = &mut self.agents[node];
