@@ -58,3 +58,37 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{- $own := dict "runAsUser" 0 "runAsGroup" 0 "allowPrivilegeEscalation" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
 {{- toYaml (mergeOverwrite $own (deepCopy .Values.daemon.securityContext)) -}}
 {{- end -}}
+
+{{/* Constraints for the manager's replicas; those without a selector get that of its pods. */}}
+{{- define "kruise.manager.spread" -}}
+{{- $default := list (dict "maxSkew" 1 "topologyKey" "topology.kubernetes.io/zone" "whenUnsatisfiable" "ScheduleAnyway") -}}
+{{- $selector := dict "matchLabels" (include "kruise.manager.selector" . | fromYaml) -}}
+{{- $spread := list -}}
+{{- range .Values.manager.topologySpreadConstraints | default $default -}}
+{{- $own := dict "labelSelector" $selector "maxSkew" 1 "whenUnsatisfiable" "ScheduleAnyway" -}}
+{{- $spread = append $spread (mergeOverwrite $own (deepCopy .)) -}}
+{{- end -}}
+{{- toYaml $spread -}}
+{{- end -}}
+
+{{/* Kinds of OpenKruise that people make objects of, by API group; those whose CRD is in this chart are served. */}}
+{{- define "kruise.unserved" -}}
+{{- $kinds := dict
+      "apps.kruise.io" (list "AdvancedCronJob" "BroadcastJob" "CloneSet" "ContainerRecreateRequest" "DaemonSet" "EphemeralJob"
+        "ImageListPullJob" "ImagePullJob" "PersistentPodState" "PodProbeMarker" "ResourceDistribution" "SidecarSet" "StatefulSet"
+        "UnitedDeployment" "WorkloadSpread")
+      "policy.kruise.io" (list "PodUnavailableBudget") -}}
+{{- $names := dict -}}
+{{- range $path, $_ := .Files.Glob "files/crds/*.yaml" -}}
+{{- $_ := set $names (get (get (get ($.Files.Get $path | fromYaml) "spec") "names") "kind") true -}}
+{{- end -}}
+{{- $found := dict -}}
+{{- range $group, $list := $kinds -}}
+{{- range $kind := $list -}}
+{{- if not (hasKey $names $kind) -}}
+{{- $_ := set $found $kind $group -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $found -}}
+{{- end -}}
