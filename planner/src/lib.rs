@@ -7,6 +7,7 @@
 //! - [`job`]: which nodes of an ImagePullJob get an order now, what its status says, when to look again.
 //! - [`lease`]: leader election, as steps over observations of the Lease.
 //! - [`node`]: what an agent may do: fencing, contact lease, retries, reasons of failures, bytes.
+//! - [`revision`]: bytes, hash and name of a template's ControllerRevision.
 
 #![warn(missing_docs)]
 
@@ -15,6 +16,7 @@ pub mod image_list_job;
 pub mod job;
 pub mod lease;
 pub mod node;
+pub mod revision;
 pub mod restart;
 pub mod task;
 

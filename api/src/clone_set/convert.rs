@@ -2,7 +2,8 @@
 //!
 //! Each direction has a plain conversion, which is upstream's apart from what upstream loses by mistake. What the other version has
 //! no place for is *parked* in an annotation ([`names::CONVERSION_PARKED`]) and comes back with the next conversion, unless somebody
-//! changed those parts meanwhile. Ordinary objects park nothing. An empty `inPlaceUpdateStrategy` means the same as none.
+//! changed those parts meanwhile. Ordinary objects park nothing: what is left out means its default, and an empty
+//! `inPlaceUpdateStrategy` means the same as none.
 
 use std::collections::BTreeMap;
 
@@ -265,9 +266,10 @@ fn annotate(in_place: &InPlaceUpdateStrategy, annotations: &mut BTreeMap<String,
     }
 }
 
-/// An empty `inPlaceUpdateStrategy` means the same as none.
+/// What two equal objects have in common, however they are written: defaults are filled in.
 fn normal_older(older: &Older) -> Older {
     let mut older = older.clone();
+    fill(&mut older.update_strategy.kind, policies::RE_CREATE);
     let in_place = &mut older.update_strategy.in_place_update_strategy;
     if in_place.as_ref() == Some(&InPlaceUpdateStrategy::default()) {
         *in_place = None;
@@ -275,14 +277,23 @@ fn normal_older(older: &Older) -> Older {
     older
 }
 
+/// The same for v1beta1.
 fn normal_newer(newer: &Newer) -> Newer {
     let mut newer = newer.clone();
+    fill(&mut newer.update_strategy.kind, types::ROLLING_UPDATE);
     if let Some(rolling) = &mut newer.update_strategy.rolling_update {
+        fill(&mut rolling.pod_update_policy, policies::RE_CREATE);
         let in_place = rolling.in_place_update_strategy.take().unwrap_or_default();
         rolling.in_place_update_strategy =
             in_place_of(UpdatePolicy::named(&rolling.pod_update_policy), in_place);
     }
     newer
+}
+
+fn fill(text: &mut String, default: &str) {
+    if text.is_empty() {
+        default.clone_into(text);
+    }
 }
 
 fn image_annotations(metadata: &ObjectMeta) -> BTreeMap<String, String> {

@@ -275,16 +275,21 @@ fn metadata() -> impl Strategy<Value = Value> {
     })
 }
 
-/// An empty `inPlaceUpdateStrategy` means the same as none; nothing else is forgiven.
+/// What is left out means its default, and an empty `inPlaceUpdateStrategy` the same as none. Nothing else is forgiven.
 fn normal(set: &impl serde::Serialize) -> Value {
-    fn strip(value: &mut Value) {
-        if let Some(map) = value.as_object_mut() {
+    fn fill(map: &mut Value, key: &str, default: &str) {
+        if let Some(map) = map.as_object_mut() {
+            map.entry(key).or_insert_with(|| default.into());
             map.retain(|key, value| key != "inPlaceUpdateStrategy" || value != &json!({}));
-            map.values_mut().for_each(strip);
         }
     }
     let mut value = serde_json::to_value(set).expect("writable");
-    strip(&mut value);
+    let newer = value["apiVersion"] == "apps.kruise.io/v1beta1";
+    let update = &mut value["spec"]["updateStrategy"];
+    fill(update, "type", if newer { "RollingUpdate" } else { "ReCreate" });
+    if newer && update.get("rollingUpdate").is_some() {
+        fill(&mut update["rollingUpdate"], "podUpdatePolicy", "ReCreate");
+    }
     value
 }
 
