@@ -1,0 +1,138 @@
+//! Which pods are to be updated, in which order.
+
+use kruise_api::clone_set::{OrderPriority, PriorityStrategy};
+
+use super::compare::{Rules, compare};
+use super::facts::{Facts, Member};
+use super::pod::LifecycleState;
+use super::scatter::spread;
+use super::way::Way;
+use crate::job::matches_labels;
+
+/// Which way pods move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    /// To the revision of the template.
+    Update,
+    /// Back to the revision that the pods come from.
+    Current,
+}
+
+impl Target {
+    pub(super) const fn of(update_num: i64) -> Self {
+        if update_num < 0 {
+            Self::Current
+        } else {
+            Self::Update
+        }
+    }
+
+    /// Whether a pod is on the revision that is aimed at.
+    pub(super) const fn is_reached(self, member: &Member<'_>) -> bool {
+        match self {
+            Self::Update => member.updated,
+            Self::Current => !member.updated,
+        }
+    }
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn target_name(&self, target: Target) -> &str {
+        match target {
+            Target::Update => &self.revisions.update,
+            Target::Current => &self.revisions.current,
+        }
+    }
+
+    /// How a pod comes to the target.
+    pub(super) fn way(&self, member: &Member<'_>, target: Target) -> &Way {
+        self.ways
+            .get(member.view.revision.as_deref(), self.target_name(target))
+    }
+
+    /// Whether a pod is one to be updated: neither there already, nor going away, nor waiting for the grace period of an earlier change.
+    pub(super) fn is_candidate(&self, member: &Member<'_>, target: Target) -> bool {
+        let in_grace = member.view.in_place.grace.is_some() && member.view.state != LifecycleState::Updated;
+        !target.is_reached(member) && member.stays() && !in_grace
+    }
+
+    /// Pods to be updated, as indices of the members, in the order in which they get their turn.
+    pub(super) fn ordered_candidates(&self, target: Target) -> Vec<usize> {
+        let members = &self.members;
+        let mut order: Vec<usize> = (0..members.len())
+            .filter(|index| self.is_candidate(&members[*index], target))
+            .collect();
+        order.sort_unstable_by(|a, b| compare(&members[*a], &members[*b], Rules::UPDATE, (0.0, 0.0)));
+        let rolling = self.spec.update_strategy.rolling_update.as_ref();
+        if let Some(priority) = rolling.and_then(|rolling| rolling.priority_strategy.as_ref()) {
+            order.sort_by_cached_key(|index| rank(priority, &members[*index]));
+        }
+        order = self.scattered(order);
+        order.sort_by_cached_key(|index| self.turn(&members[*index], target));
+        order
+    }
+
+    /// Those that have begun go on first; those that nothing can be done for now come last and hold nobody up.
+    fn turn(&self, member: &Member<'_>, target: Target) -> u8 {
+        if self.is_deferred(member, target) {
+            3
+        } else if member.view.state == LifecycleState::PreparingUpdate {
+            0
+        } else if self.pull_has_begun(member, target) {
+            1
+        } else {
+            2
+        }
+    }
+
+    fn scattered(&self, mut order: Vec<usize>) -> Vec<usize> {
+        let rolling = self.spec.update_strategy.rolling_update.as_ref();
+        let terms = rolling
+            .map(|rolling| rolling.scatter_strategy.as_slice())
+            .unwrap_or_default();
+        let has = |index: usize, term: &kruise_api::clone_set::ScatterTerm| {
+            self.members[index].view.labels.get(&term.key) == Some(&term.value)
+        };
+        let mut counted: Vec<_> = terms
+            .iter()
+            .map(|term| (order.iter().filter(|index| has(**index, term)).count(), term))
+            .filter(|(count, _)| *count > 0)
+            .collect();
+        counted.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
+        for (_, term) in counted {
+            let all = (0..self.members.len()).filter(|index| has(*index, term)).count();
+            order = spread(&order, |index| has(index, term), all, self.members.len());
+        }
+        order
+    }
+}
+
+/// Sorts by a priority strategy: the smaller key first.
+fn rank(strategy: &PriorityStrategy, member: &Member<'_>) -> (i64, i64) {
+    if !strategy.weight_priority.is_empty() {
+        let weights = strategy
+            .weight_priority
+            .iter()
+            .filter(|term| matches_labels(&member.view.labels, &term.match_selector).unwrap_or(false))
+            .map(|term| i64::from(term.weight));
+        return (-weights.sum::<i64>(), 0);
+    }
+    place(&strategy.order_priority, member)
+}
+
+/// Place of the first listed key that the pod has, then the number at the end of its value, higher first. A pod with none comes last.
+fn place(keys: &[OrderPriority], member: &Member<'_>) -> (i64, i64) {
+    let found = keys.iter().enumerate().find_map(|(place, key)| {
+        let value = member.view.labels.get(&key.ordered_key)?;
+        Some((i64::try_from(place).unwrap_or(i64::MAX), -number_at_end(value)))
+    });
+    found.unwrap_or((i64::MAX, 0))
+}
+
+fn number_at_end(value: &str) -> i64 {
+    let digits = value.len()
+        - value
+            .trim_end_matches(|letter: char| letter.is_ascii_digit())
+            .len();
+    value[value.len() - digits..].parse().unwrap_or(0)
+}

@@ -1,0 +1,54 @@
+//! Decisions about CloneSets: which pods to create, to delete and to update, what the status says, and why nothing more is done.
+//!
+//! [`plan`] is the one entry. It looks at everything anew each time, so a plan that was carried out in part, or twice, or by somebody else
+//! does no harm: the next one starts from what is there. [`play`] carries plans out in memory, with a kubelet that does all at once.
+
+mod action;
+mod adapter;
+mod candidates;
+mod compare;
+mod create;
+mod draft;
+mod facts;
+mod gate;
+mod ids;
+mod lifecycle;
+mod limits;
+mod numbers;
+mod ownership;
+mod plan;
+mod play;
+mod pod;
+mod predownload;
+mod progress;
+mod reason;
+mod refresh;
+mod revisions;
+mod scale;
+mod scatter;
+mod shrink;
+mod sizing;
+mod snapshot;
+mod status;
+mod update;
+mod way;
+
+pub use action::{Action, JobContent, OwnerChange, PodConditionPatch, PodPatch};
+pub use ids::instance_id;
+pub use limits::{Limits, Unreadable};
+pub use numbers::{Counts, Differences, Numbers};
+pub use plan::{CloneSetPlan, PlanEvent, PullWish, plan};
+pub use play::{Play, Step};
+pub use pod::{GraceView, InPlaceView, LifecycleState, NextBatch, NotReadyKey, Phase, PodView, Readiness};
+pub use predownload::ROLLOUT;
+pub use reason::{Reason, Waiting};
+pub use snapshot::{
+    ClaimView, CloneSetSnapshot, Gates, Hold, JobView, PreDownload, PullReport, PullState, RevisionView,
+    Writes,
+};
+pub use status::selector_text;
+
+#[cfg(test)]
+mod check;
+#[cfg(test)]
+mod tests;

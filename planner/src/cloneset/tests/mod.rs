@@ -1,0 +1,2 @@
+mod random;
+mod world;
