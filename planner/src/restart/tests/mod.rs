@@ -1,0 +1,5 @@
+mod node;
+mod plan;
+mod queue;
+mod sim;
+mod world;
