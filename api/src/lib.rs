@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+pub mod admission;
 pub mod clone_set;
 pub mod container_recreate_request;
 pub mod crd;

@@ -2,6 +2,7 @@
 //!
 //! The two served versions have equal schemas; the stored version is v1beta1.
 
+pub mod admission;
 mod status;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;

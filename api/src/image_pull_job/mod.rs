@@ -2,6 +2,7 @@
 //!
 //! The two served versions have equal schemas, so one Rust type reads and writes both; the stored version is v1beta1.
 
+pub mod admission;
 pub mod options;
 mod status;
 

@@ -2,6 +2,7 @@
 //!
 //! Here it is an input, for people and tools that write tags by hand, and not the way by which jobs reach nodes.
 
+pub mod admission;
 mod status;
 
 use std::collections::BTreeMap;
