@@ -6,6 +6,7 @@
 //! - plain: what every replica does for itself (the Lease, reviews of tokens, the trust store). Neither fenced nor retried.
 
 mod connect;
+mod failure;
 #[cfg(test)]
 pub(crate) mod fake;
 mod instrument;
@@ -14,6 +15,7 @@ mod time;
 use std::time::Duration;
 
 pub use connect::{ConnectError, user_agent};
+pub(crate) use failure::{ApiFailure, failure};
 
 use crate::leader::{Leadership, NotLeader};
 use crate::telemetry::ApiMetrics;
