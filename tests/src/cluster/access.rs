@@ -98,6 +98,11 @@ impl Cluster {
         Ok(network::link_of(self.node_number(node)?))
     }
 
+    /// The addresses of a node's pods.
+    pub(crate) fn pod_range(&self, node: &str) -> Result<String> {
+        Ok(network::pod_range(self.node_number(node)?))
+    }
+
     /// Which node has an address, if any.
     #[must_use]
     pub fn node_of_ip(&self, ip: &str) -> Option<String> {

@@ -4,6 +4,7 @@ pub mod forward;
 mod link;
 mod namespace;
 mod proxy;
+mod stream;
 
 pub use namespace::{in_namespace, spawn_in_namespace};
 pub use proxy::{Direction, TcpProxy};

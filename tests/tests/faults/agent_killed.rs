@@ -12,7 +12,7 @@ use crate::{judge, rounds};
 
 #[tokio::test]
 async fn a_killed_agent_goes_on_where_it_stopped() -> Result<()> {
-    for _ in 0..rounds(2, 20) {
+    for _ in 0..rounds(1, 20) {
         let product = Product::attach("agent-killed").await?;
         let pushed = product.push_new_image(3, 8 << 20).await?;
         let front = Front::start(&product.cluster).await?;

@@ -9,9 +9,11 @@ use kruise_tests::wait::{Seen, not_yet, wait_for};
 use serde_json::json;
 
 use crate::judge;
+use crate::managers::node_of_leader;
 
 /// What the tests' installation tells agents; see `cargo xtask deploy`.
 const CONTACT_LEASE: Duration = Duration::from_secs(30);
+/// A quarter for clocks, and the time to begin a pull.
 const MARGIN: Duration = Duration::from_secs(10);
 
 /// Heals the node also when the test fails.
@@ -30,17 +32,13 @@ impl Drop for Cut<'_> {
     }
 }
 
-/// The node whose agents and managers others do not depend on: not the one that the leader runs on.
+/// A node whose agent and managers others do not depend on.
 async fn node_without_leader(product: &Product) -> Result<&'static str> {
-    let leader = product.leader().await?;
-    let pods = product.pods("controller-manager").await?;
-    let pod = pods
-        .iter()
-        .find(|pod| pod.metadata.name.as_deref() == Some(leader.pod.as_str()));
-    let on = pod
-        .and_then(|pod| pod.spec.as_ref()?.node_name.clone())
-        .unwrap_or_default();
-    Ok(if on == "node1" { "node2" } else { "node1" })
+    Ok(if node_of_leader(product).await? == "node1" {
+        "node2"
+    } else {
+        "node1"
+    })
 }
 
 #[tokio::test]

@@ -11,6 +11,9 @@ mod cut_off;
 #[path = "../judge.rs"]
 mod judge;
 mod leader_killed;
+mod leader_stopped;
+mod managers;
+mod one_way;
 mod runtime_away;
 
 /// How often a fault is repeated: a few times normally, in full number in `cargo xtask test soak`.

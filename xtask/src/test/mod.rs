@@ -20,7 +20,7 @@ const CLUSTER: &str = "kruise-test";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Which level; all of them when left out (but not security and soak).
+    /// Which level; all of them when left out (but not soak).
     #[arg(value_enum)]
     level: Option<Level>,
     /// Only tests whose name contains this word.
@@ -41,10 +41,10 @@ enum Level {
     Bed,
     /// On the real cluster, side by side.
     E2e,
+    /// On the real cluster, one after the other: forged identities, hostile clients, secrets that must not leak.
+    Security,
     /// On the real cluster, one after the other: killed, paused and cut-off parts.
     Faults,
-    /// Forged identities and hostile clients on the real cluster. By hand, until it has been green often enough to judge changes.
-    Security,
     /// The repeated faults, in full number. By hand only.
     Soak,
 }
@@ -52,7 +52,14 @@ enum Level {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let levels = match args.level {
         Some(level) => vec![level],
-        None => vec![Level::Lint, Level::Unit, Level::Bed, Level::E2e, Level::Faults],
+        None => vec![
+            Level::Lint,
+            Level::Unit,
+            Level::Bed,
+            Level::E2e,
+            Level::Security,
+            Level::Faults,
+        ],
     };
     let began = Instant::now();
     tools::install(Setup { containerd_2: false })?;
@@ -81,8 +88,8 @@ impl Level {
             Self::Unit => "unit",
             Self::Bed => "bed",
             Self::E2e => "e2e",
-            Self::Faults => "faults",
             Self::Security => "security",
+            Self::Faults => "faults",
             Self::Soak => "soak",
         }
     }
@@ -97,8 +104,8 @@ impl Level {
             Self::Unit => run_tests(workspace("test").args(UNIT).args(filter)),
             Self::Bed => run_tests(&mut on_bed("bed", 4, filter)),
             Self::E2e => run_tests(&mut on_bed("e2e", 4, filter)),
-            Self::Faults => run_tests(&mut on_bed("faults", 1, filter)),
             Self::Security => run_tests(&mut on_bed("security", 1, filter)),
+            Self::Faults => run_tests(&mut on_bed("faults", 1, filter)),
             Self::Soak => run_tests(on_bed("faults", 1, filter).env("KRUISE_SOAK", "1")),
         }
     }
