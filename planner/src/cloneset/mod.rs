@@ -4,7 +4,6 @@
 //! does no harm: the next one starts from what is there. [`play`] carries plans out in memory, with a kubelet that does all at once.
 
 mod action;
-mod adapter;
 mod candidates;
 mod compare;
 mod create;
@@ -31,6 +30,7 @@ mod sizing;
 mod snapshot;
 mod status;
 mod update;
+mod view;
 mod way;
 
 pub use action::{Action, JobContent, OwnerChange, PodConditionPatch, PodPatch};

@@ -7,11 +7,10 @@ use kruise_api::clone_set::{CloneSet, names};
 use serde_json::Value;
 
 use super::action::{Action, OwnerChange, PodPatch};
-use super::adapter;
 use super::plan::{CloneSetPlan, plan};
 use super::pod::{GraceView, NotReadyKey, Phase, PodView, Readiness};
-use super::revisions::short;
 use super::snapshot::{ClaimView, CloneSetSnapshot, Gates, JobView, RevisionView, Writes};
+use crate::revision::{self, short_hash as short};
 
 /// A set with everything around it, that plans are carried out on.
 #[derive(Clone, Debug)]
@@ -324,7 +323,7 @@ impl Play {
                     names::CLAIM_TEMPLATE_HASH.to_owned(),
                     claim_template_hash.clone(),
                 )]),
-                data: adapter::data(&self.set.spec.template),
+                data: revision::data(&self.set.spec.template),
                 ..RevisionView::default()
             }),
             Action::PatchRevision {

@@ -8,7 +8,8 @@ use super::facts::{Facts, Member};
 use super::lifecycle::is_all_hooked;
 use super::pod::{LifecycleState, NotReadyKey};
 use super::reason::Reason;
-use super::revisions::{Revisions, short};
+use super::revisions::Revisions;
+use crate::revision::short_hash as short;
 
 /// What upkeep has found.
 #[derive(Clone, Copy, Debug, Default)]

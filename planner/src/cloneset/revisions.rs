@@ -6,9 +6,9 @@ use kruise_api::clone_set::{CloneSet, names};
 use serde_json::Value;
 
 use super::action::Action;
-use super::adapter as revision;
 use super::draft::Draft;
 use super::snapshot::{CloneSetSnapshot, RevisionView};
+use crate::revision::{self, short_hash as short};
 
 /// A hash clash with this many other revisions is no accident any more; the last name is taken as it is.
 const MAX_COLLISIONS: i32 = 32;
@@ -33,11 +33,6 @@ pub(super) struct Revisions<'a> {
     /// By number, oldest first.
     own: Vec<&'a RevisionView>,
     by_hash: BTreeMap<&'a str, &'a RevisionView>,
-}
-
-/// What is behind the last dash: the hash of a revision's name, or all of a short label.
-pub(super) fn short(name: &str) -> &str {
-    name.rsplit_once('-').map_or(name, |(_, hash)| hash)
 }
 
 impl<'a> Revisions<'a> {
@@ -83,7 +78,7 @@ impl<'a> Revisions<'a> {
             .iter()
             .rev()
             .copied()
-            .find(|revision| revision.data == self.update_data);
+            .find(|known| revision::equal(&known.data, &self.update_data));
         let Some(equal) = equal else {
             self.update_number = newest + 1;
             return self.create(snapshot, draft);
@@ -128,7 +123,7 @@ impl<'a> Revisions<'a> {
                 .copied()
                 .find(|revision| revision.name == name);
             match clash {
-                Some(same) if same.data == self.update_data => return self.take(same),
+                Some(same) if revision::equal(&same.data, &self.update_data) => return self.take(same),
                 Some(_) if self.collision_count < MAX_COLLISIONS => self.collision_count += 1,
                 _ => {
                     draft.act(Action::CreateRevision {

@@ -30,9 +30,10 @@ impl Facts<'_> {
             return None;
         }
         let target = Target::of(differences.update_num());
-        let needs = |index: &usize| match self.way(&self.members[*index], target) {
-            Way::Impossible { .. } => true,
-            Way::InPlace { metadata_only, .. } => self.limits.max_unavailable == 0 && !metadata_only,
+        let needs = |index: &usize| {
+            let member = &self.members[*index];
+            let impossible = matches!(self.way(member, target), Way::Impossible { .. });
+            impossible || (self.limits.max_unavailable == 0 && !self.keeps_serving(member, target))
         };
         let prepares = |index: &usize| self.members[*index].view.state == LifecycleState::PreparingUpdate;
         let candidates: Vec<usize> = (0..self.members.len())

@@ -75,8 +75,25 @@ impl Facts<'_> {
         }
     }
 
+    /// Whether a pod stays in service while it is updated: nothing but metadata changes, and no hook holds it.
+    pub(super) fn keeps_serving(&self, member: &Member<'_>, target: Target) -> bool {
+        let hook = self.hook(|lifecycle| &lifecycle.in_place_update);
+        self.policy.is_in_place()
+            && matches!(
+                self.way(member, target),
+                Way::InPlace {
+                    metadata_only: true,
+                    ..
+                }
+            )
+            && matches!(member.view.state, LifecycleState::Unset | LifecycleState::Normal)
+            && !is_hooked(hook, member.view)
+            && self.after_update(member) == LifecycleState::Normal
+    }
+
     /// Takes pods in order. Pods of the target that are not available never exceed the budget; a pod that serves is taken out of service
-    /// only while the unavailable ones of the whole set are fewer than it. The walk stops, it does not skip.
+    /// only while the unavailable ones of the whole set are fewer than it; one that goes on serving only paces the passes. The walk stops, it
+    /// does not skip.
     fn walk(&self, order: &[usize], numbers: &Numbers, target: Target, draft: &mut Draft) {
         let limit = numbers.update_max_unavailable;
         let for_broken = limit.max(self.limits.max_unavailable).max(1);
@@ -92,16 +109,17 @@ impl Facts<'_> {
             self.explain_deferred(member, target, draft);
         }
         for (index, member) in ready.iter().enumerate() {
-            let stop = if member.available {
-                on_the_way >= limit || unavailable >= limit
-            } else {
+            let free = !member.available || self.keeps_serving(member, target);
+            let stop = if free {
                 on_the_way >= for_broken
+            } else {
+                on_the_way >= limit || unavailable >= limit
             };
             if stop {
                 self.explain_budget(&ready[index..], unavailable, draft);
                 return;
             }
-            unavailable += i64::from(member.available);
+            unavailable += i64::from(!free);
             on_the_way += 1;
             self.update_pod(member, target, draft);
         }

@@ -4,9 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kruise_api::clone_set::{UpdatePolicy, names};
 
-use super::adapter;
+use serde_json::Value;
+
 use super::facts::Facts;
-use super::revisions::{Revisions, short};
+use super::revisions::Revisions;
+use crate::inplace::{Change, Decision, decide_revisions};
+use crate::revision::short_hash as short;
 
 /// How pods of one revision come to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +90,31 @@ fn way(facts: &Facts<'_>, from: &str, to: &str) -> Way {
             why: "spec.volumeClaimTemplates".to_owned(),
         };
     }
-    adapter::way(old, new, gates)
+    match decide_revisions(old, new, gates.in_place()) {
+        Decision::Impossible(obstacle) => Way::Impossible {
+            why: obstacle.to_string(),
+        },
+        Decision::InPlace(change) => Way::InPlace {
+            metadata_only: change.is_metadata_only(),
+            images: pulled_images(&change, new),
+        },
+    }
+}
+
+/// New images that somebody has to pull: the kubelet never does for containers that say so.
+fn pulled_images(change: &Change, new: &Value) -> Vec<String> {
+    let containers = new
+        .pointer("/spec/template/spec/containers")
+        .and_then(Value::as_array);
+    let never = |name: &str| {
+        let named = containers
+            .into_iter()
+            .flatten()
+            .find(|container| container["name"] == name);
+        named.is_some_and(|container| container["imagePullPolicy"] == "Never")
+    };
+    let pulled = change.images.iter().filter(|(container, _)| !never(container));
+    pulled.map(|(_, image)| image.clone()).collect()
 }
 
 /// Whether both revisions know their claim templates and these differ.

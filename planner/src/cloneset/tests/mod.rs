@@ -1,2 +1,17 @@
+//! Tables by section of the rules, and properties. `docs/cloneset.md` says how many cases each has; [`counts`] keeps that true.
+
+mod claims;
+mod counts;
+mod line;
+mod numbers;
+mod order;
+mod predownload;
+mod progress;
 mod random;
+mod revisions;
+mod scaling;
+mod shrinking;
+mod updating;
+mod upkeep;
+mod waiting;
 mod world;

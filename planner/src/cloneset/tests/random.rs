@@ -226,7 +226,7 @@ fn play_out(world: &mut World) -> CloneSetPlan {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 600, max_shrink_iters: 4000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { max_shrink_iters: 4000, ..ProptestConfig::default() })]
 
     /// From any state, with everybody well, the set comes to what is wanted, and then nothing is written any more.
     #[test]
@@ -251,7 +251,10 @@ proptest! {
                 let settled = end.current_revision == end.update_revision;
                 prop_assert!(updated >= expected || settled, "{updated} of {expected} {:#?}", end);
             }
-            prop_assert_eq!(i64::from(end.status.available_replicas), total, "{:#?}", end);
+            // A pod that has prepared keeps on doing so while the update is paused.
+            if !limits.paused {
+                prop_assert_eq!(i64::from(end.status.available_replicas), total, "{:#?}", end);
+            }
         }
     }
 

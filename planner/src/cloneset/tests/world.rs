@@ -122,16 +122,6 @@ impl World {
         self.play.pods.last_mut().expect("pushed")
     }
 
-    /// Adds so many pods on the first and so many on the second revision, all available: `web-a00`..., `web-b00`...
-    pub(super) fn pods(&mut self, old: usize, new: usize) {
-        for index in 0..old {
-            self.pod(&format!("web-a{index:02}"), 0);
-        }
-        for index in 0..new {
-            self.pod(&format!("web-b{index:02}"), 1);
-        }
-    }
-
     pub(super) fn get(&mut self, name: &str) -> &mut PodView {
         self.play
             .pods
