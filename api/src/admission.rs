@@ -125,7 +125,7 @@ pub(crate) fn is_label_key(key: &str) -> bool {
 }
 
 /// Empty, or letters, digits, `-`, `_` and `.`, with a letter or digit at both ends.
-fn is_label_value(value: &str) -> bool {
+pub(crate) fn is_label_value(value: &str) -> bool {
     let ends_well = |c: Option<char>| c.is_none_or(|c| c.is_ascii_alphanumeric());
     value.len() <= LABEL_LENGTH
         && ends_well(value.chars().next())

@@ -151,6 +151,18 @@ impl FeatureGates {
     /// # Errors
     /// See [`GateError`].
     pub fn parse(text: &str) -> Result<Self, GateError> {
+        Self::read(text, false)
+    }
+
+    /// The same for what is worked out offline: a gate may be true whose feature this program does not have.
+    ///
+    /// # Errors
+    /// See [`GateError`].
+    pub fn parse_known(text: &str) -> Result<Self, GateError> {
+        Self::read(text, true)
+    }
+
+    fn read(text: &str, absent_too: bool) -> Result<Self, GateError> {
         let mut named = BTreeMap::new();
         let mut groups = BTreeMap::new();
         for item in text.split(',').map(str::trim).filter(|item| !item.is_empty()) {
@@ -168,12 +180,13 @@ impl FeatureGates {
                 }
             }
         }
-        Self::resolve(&groups, &named)
+        Self::resolve(&groups, &named, absent_too)
     }
 
     fn resolve(
         groups: &BTreeMap<&str, bool>,
         named: &BTreeMap<&'static str, bool>,
+        absent_too: bool,
     ) -> Result<Self, GateError> {
         let mut values = Self::default();
         for gate in GATES {
@@ -185,7 +198,7 @@ impl FeatureGates {
                 values.0.insert(gate.name, *value);
             }
             if let Some(value) = named.get(gate.name) {
-                if *value && gate.standing == Standing::Absent {
+                if *value && gate.standing == Standing::Absent && !absent_too {
                     return Err(GateError::Absent { name: gate.name });
                 }
                 values.0.insert(gate.name, *value);
@@ -265,6 +278,8 @@ mod tests {
             })
         );
         assert!(FeatureGates::parse("SidecarTerminator=false").is_ok());
+        let offline = FeatureGates::parse_known("SidecarTerminator=true").expect("known");
+        assert!(offline.enabled("SidecarTerminator"));
         assert!(FeatureGates::parse("AllAlpha=true,AllBeta=true").is_ok());
     }
 

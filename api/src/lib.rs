@@ -17,4 +17,6 @@ pub mod intstr;
 pub mod names;
 pub mod nearest;
 pub mod node_image;
+pub mod quantity;
 pub mod reference;
+pub mod structural;

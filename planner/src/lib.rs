@@ -4,6 +4,7 @@
 //! same snapshot therefore gives the same plan, in a test, in `kruisectl` and in production.
 //!
 //! - [`image_list_job`]: which jobs an ImageListPullJob needs, and how it stands.
+//! - [`inplace`]: whether a pod can be changed in place, what to write to it, and whether it is done.
 //! - [`job`]: which nodes of an ImagePullJob get an order now, what its status says, when to look again.
 //! - [`lease`]: leader election, as steps over observations of the Lease.
 //! - [`node`]: what an agent may do: fencing, contact lease, retries, reasons of failures, bytes.
@@ -13,6 +14,7 @@
 
 pub mod cloneset;
 pub mod image_list_job;
+pub mod inplace;
 pub mod job;
 pub mod lease;
 pub mod node;

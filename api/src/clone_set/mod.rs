@@ -4,12 +4,14 @@
 //! [`convert`] goes between the two without loss.
 
 pub mod convert;
+pub mod defaults;
 pub mod limit;
 pub mod names;
 mod spec;
 mod status;
 mod strategy;
 pub mod v1alpha1;
+pub mod validation;
 
 pub use spec::{
     CloneSet, CloneSetSpec, DEFAULT_REPLICAS, DEFAULT_REVISION_HISTORY_LIMIT, Lifecycle, LifecycleHook,

@@ -3,10 +3,10 @@
 //! The table is in the order of Go's declarations, which matters where fields are not sorted. It speaks of API types as they were when
 //! an empty creation time was still written as `null`. What it does not name stays as it is.
 
+use kruise_api::quantity;
 use serde_json::{Map, Value, json};
 
 use super::object;
-use super::text::quantity;
 
 /// How Go writes a field.
 #[derive(Clone, Copy, Debug)]
@@ -104,8 +104,8 @@ fn quantities(value: &Value) -> Value {
 /// A number is a quantity too.
 fn one_quantity(value: &Value) -> Value {
     let text = match value {
-        Value::String(text) => quantity(text),
-        Value::Number(number) => quantity(&number.to_string()),
+        Value::String(text) => quantity::canonical(text),
+        Value::Number(number) => quantity::canonical(&number.to_string()),
         _ => None,
     };
     text.map_or_else(|| value.clone(), Value::String)

@@ -13,7 +13,7 @@ use k8s_openapi::api::core::v1::PodTemplateSpec;
 use serde_json::{Map, Value, json};
 
 pub use hash::{claim_template_hash, fnv1a_of_text, hash, short_hash};
-pub use text::{canonical_text, quantity};
+pub use text::canonical_text;
 
 /// Longest part of a set's name in the name of a revision.
 const MAX_PREFIX: usize = 223;
