@@ -16,7 +16,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 the job is over and nodes failed; 2 wrong use; 3 not over within --wait-timeout; \
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 the job is over and nodes failed, or an object is refused; 2 wrong use; 3 not over within --wait-timeout; \
 4 it could not be done; 130 interrupted (a job goes on).";
 
 /// How to reach the cluster, for every command.
@@ -50,6 +50,13 @@ pub(crate) enum Command {
     Agents(AgentsArgs),
     /// Show tasks that agents hold.
     Tasks(TasksArgs),
+    /// Check objects as the admission webhooks would, without a cluster.
+    Validate(crate::validate::ValidateArgs),
+    /// Say whether pods can come from one template to another in place, without a cluster.
+    #[command(name = "inplace")]
+    InPlace(crate::inplace::InPlaceArgs),
+    /// Convert objects between v1alpha1 and v1beta1, without a cluster.
+    Convert(crate::convert::ConvertArgs),
     /// Print the version of this program.
     Version,
     /// Print a completion script, for example: source <(kruisectl completion bash)

@@ -10,6 +10,8 @@ pub(crate) enum Code {
     Success,
     /// The job is over and at least one node failed.
     NodesFailed,
+    /// At least one object is refused.
+    Refused,
     /// The command line does not make sense. The argument parser uses the same number.
     Usage,
     /// The job is not over within the time that was given; it goes on.
@@ -24,7 +26,7 @@ impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(match code {
             Code::Success => 0,
-            Code::NodesFailed => 1,
+            Code::NodesFailed | Code::Refused => 1,
             Code::Usage => 2,
             Code::TimedOut => 3,
             Code::Unable => 4,

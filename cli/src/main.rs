@@ -7,13 +7,17 @@
 mod agents;
 mod args;
 mod connect;
+mod convert;
+mod documents;
 mod exit;
 #[cfg(test)]
 mod fake;
 mod human;
+mod inplace;
 mod output;
 mod pull;
 mod tasks;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -37,6 +41,9 @@ async fn run(cli: Cli) -> anyhow::Result<exit::Code> {
         Command::Follow(args) => pull::follow(&cli.global, args).await,
         Command::Agents(args) => agents::run(&cli.global, args).await,
         Command::Tasks(args) => tasks::run(&cli.global, args).await,
+        Command::Validate(args) => validate::run(&args),
+        Command::InPlace(args) => inplace::run(&args),
+        Command::Convert(args) => convert::run(&args),
         Command::Version => {
             output::put(concat!("kruisectl ", env!("CARGO_PKG_VERSION"), "\n"))?;
             Ok(exit::Code::Success)

@@ -18,8 +18,8 @@ pub mod inplace;
 pub mod job;
 pub mod lease;
 pub mod node;
-pub mod revision;
 pub mod restart;
+pub mod revision;
 pub mod task;
 
 #[cfg(test)]
