@@ -8,6 +8,8 @@ mod agents;
 mod args;
 mod connect;
 mod convert;
+#[cfg(test)]
+mod documented;
 mod documents;
 mod exit;
 #[cfg(test)]

@@ -100,12 +100,18 @@ fn complete_status(version: &mut CustomResourceDefinitionVersion) {
         .and_then(|root| at(root, &["status"]));
     let condition = status.and_then(|status| item(status, "conditions"));
     if let Some(condition) = condition {
+        no_default(condition, "status");
+        no_default(condition, "type");
         condition.required = Some(vec!["status".to_owned(), "type".to_owned()]);
     }
 }
 
 fn complete(spec: &mut JSONSchemaProps, newer: bool) {
     spec.required = Some(vec!["selector".to_owned(), "template".to_owned()]);
+    // A default would hide that a needed field is missing, and put empty objects into what people wrote.
+    for name in ["selector", "scaleStrategy", "updateStrategy"] {
+        no_default(spec, name);
+    }
     at_least_zero(spec, "replicas");
     if let Some(selector) = at(spec, &["selector"]) {
         selector.x_kubernetes_map_type = Some("atomic".to_owned());
@@ -182,6 +188,12 @@ fn one_of(schema: &mut JSONSchemaProps, name: &str, accepted: &[&str]) {
             &format!("self in ['', {}]", quoted.join(", ")),
             &format!("accepted values are {}", accepted.join(", ")),
         )]);
+    }
+}
+
+fn no_default(schema: &mut JSONSchemaProps, name: &str) {
+    if let Some(field) = at(schema, &[name]) {
+        field.default = None;
     }
 }
 

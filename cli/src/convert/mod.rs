@@ -58,18 +58,26 @@ pub(crate) enum DocumentFormat {
 
 /// Converts every object of the files.
 pub(crate) fn run(args: &ConvertArgs) -> Result<Code> {
+    let (text, notes) = told(args)?;
+    for note in notes {
+        eprintln!("{note}");
+    }
+    output::put(&text)?;
+    Ok(Code::Success)
+}
+
+/// What `run` prints, and its notes.
+pub(crate) fn told(args: &ConvertArgs) -> Result<(String, Vec<String>)> {
     let objects = documents::read(&args.files)?;
     documents::at_least_one(&objects, "objects")?;
-    let mut converted = Vec::new();
+    let (mut converted, mut notes) = (Vec::new(), Vec::new());
     for object in &objects {
-        let (object, notes) = convert(object, args.to).with_context(|| documents::title(object))?;
-        for note in notes {
-            eprintln!("{note}");
-        }
+        let (object, more) = convert(object, args.to).with_context(|| documents::title(object))?;
         converted.push(object);
+        notes.extend(more);
     }
-    output::put(&documents::show(&converted, args.output == DocumentFormat::Yaml)?)?;
-    Ok(Code::Success)
+    let text = documents::show(&converted, args.output == DocumentFormat::Yaml)?;
+    Ok((text, notes))
 }
 
 /// The object in that version, and what a person should know.

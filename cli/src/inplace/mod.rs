@@ -33,15 +33,20 @@ pub(crate) struct InPlaceArgs {
 
 /// Compares the templates of two files.
 pub(crate) fn run(args: &InPlaceArgs) -> Result<Code> {
+    output::put(&told(args)?)?;
+    Ok(Code::Success)
+}
+
+/// What `run` prints.
+pub(crate) fn told(args: &InPlaceArgs) -> Result<String> {
     let gates = FeatureGates::parse_known(&args.feature_gates)
         .map_err(|error| Usage(format!("--feature-gates: {error}")))?;
     let (from, to) = (template(&args.from)?, template(&args.to)?);
     let decision = decision(from, to, &gates);
-    output::put(&match args.output {
-        ResultFormat::Json => documents::show(&[document(&decision)], false)?,
-        ResultFormat::Text => text(&decision),
-    })?;
-    Ok(Code::Success)
+    match args.output {
+        ResultFormat::Json => documents::show(&[document(&decision)], false),
+        ResultFormat::Text => Ok(text(&decision)),
+    }
 }
 
 /// Both templates get the defaults that a CloneSet's get, so that one as stored can be held against one as written.

@@ -68,6 +68,13 @@ pub(crate) struct Problem {
 
 /// Checks every object of the files.
 pub(crate) fn run(args: &ValidateArgs) -> Result<Code> {
+    let (text, code) = told(args)?;
+    output::put(&text)?;
+    Ok(code)
+}
+
+/// What `run` prints, and how it ends.
+pub(crate) fn told(args: &ValidateArgs) -> Result<(String, Code)> {
     let gates = FeatureGates::parse_known(&args.feature_gates)
         .map_err(|error| Usage(format!("--feature-gates: {error}")))?;
     let objects = documents::read(&args.files)?;
@@ -78,9 +85,9 @@ pub(crate) fn run(args: &ValidateArgs) -> Result<Code> {
         .filter_map(|object| admit::admit(object, same(&old, object), &surroundings))
         .collect();
     documents::at_least_one(&verdicts, "object of a kind that Kruise knows")?;
-    output::put(&show(&verdicts, args.output)?)?;
     let all = verdicts.iter().all(|verdict| verdict.allowed);
-    Ok(if all { Code::Success } else { Code::Refused })
+    let code = if all { Code::Success } else { Code::Refused };
+    Ok((show(&verdicts, args.output)?, code))
 }
 
 #[expect(

@@ -94,3 +94,30 @@ fn the_managers_webhook_converts() {
     assert_eq!(service["path"], "/convert");
     assert_eq!(service["name"], "kruise-webhook-service");
 }
+
+#[test]
+fn the_only_default_of_a_spec_is_upstreams() {
+    fn defaults(path: &str, schema: &Value, found: &mut Vec<String>) {
+        if schema.get("default").is_some() {
+            found.push(path.to_owned());
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            defaults(&format!("{path}.{name}"), property, found);
+        }
+        if let Some(items) = schema.get("items") {
+            defaults(&format!("{path}[]"), items, found);
+        }
+    }
+    let crd = ours();
+    for (version, expected) in [(0, vec![]), (1, vec!["spec.scaleStrategy.enablePVCReuse"])] {
+        let properties = &crd["spec"]["versions"][version]["schema"]["openAPIV3Schema"]["properties"];
+        let mut found = Vec::new();
+        defaults("spec", &properties["spec"], &mut found);
+        defaults(
+            "condition",
+            &properties["status"]["properties"]["conditions"],
+            &mut found,
+        );
+        assert_eq!(found, expected);
+    }
+}
