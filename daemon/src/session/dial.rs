@@ -147,7 +147,7 @@ impl Session {
     async fn open(&self, channel: Channel, bearer: MetadataValue<Ascii>, token: String) -> Goodbye {
         let (sender, outgoing) = mpsc::channel::<AttachRequest>(OUTGOING);
         let opened = self.deps.clock.now_mono();
-        let (hello, follower) = self.hello();
+        let (hello, follower) = self.hello(opened);
         if sender.send(hello).await.is_err() {
             return Goodbye::failed(false, "the stream closed before it opened");
         }

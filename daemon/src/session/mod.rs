@@ -13,6 +13,7 @@ pub mod transport;
 pub mod trust;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -92,6 +93,8 @@ pub struct Session {
     contact: Mutex<(Contact, Welcome)>,
     contact_changed: Notify,
     fence: Mutex<Fence>,
+    /// Of the last Hello.
+    stamp: AtomicU64,
     logged: Mutex<BTreeMap<String, Duration>>,
 }
 
@@ -112,6 +115,7 @@ impl Session {
             contact: Mutex::new((contact, Welcome::default())),
             contact_changed: Notify::new(),
             fence: Mutex::new(Fence::new(highest)),
+            stamp: AtomicU64::new(0),
             logged: Mutex::default(),
         }
     }

@@ -1,5 +1,6 @@
 //! Serves one stream: what arrives goes through the fence to the puller, what changes goes out.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use kruise_api::ids::{Epoch, Generation, TaskId};
@@ -45,7 +46,7 @@ type Served<T> = Result<T, Goodbye>;
 
 impl Session {
     /// The first message: who the agent is and all that it holds.
-    pub(super) fn hello(&self) -> (AttachRequest, Follower) {
+    pub(super) fn hello(&self, opened: Duration) -> (AttachRequest, Follower) {
         let board = self.deps.puller.board().borrow().clone();
         let (runtime, disk) = self.runtime();
         let wordy = board.0.len() <= WORDY_TASKS;
@@ -65,6 +66,7 @@ impl Session {
             highest_epoch: self.fence().highest().0,
             tasks: board.0.values().map(|status| without_words(status)).collect(),
             max_workers: self.config.max_workers,
+            stamp: self.hello_stamp(opened),
             answers_probes: false,
         };
         let message = Some(attach_request::Message::Hello(hello));
@@ -72,6 +74,16 @@ impl Session {
             AttachRequest { message },
             Follower::told(&board, self.deps.clock.now_mono()).coarse(),
         )
+    }
+
+    /// Tells the manager which of two Hellos is the later one, so it rises with each stream, also where the clock is a coarse one.
+    fn hello_stamp(&self, opened: Duration) -> u64 {
+        let now = u64::try_from(opened.as_nanos()).unwrap_or(u64::MAX);
+        let next = |last: u64| Some(now.max(last.saturating_add(1)));
+        let last = self
+            .stamp
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        now.max(last.unwrap_or_default().saturating_add(1))
     }
 
     pub(super) async fn serve(

@@ -94,6 +94,9 @@ pub(super) fn attach(refused: AttachRefused) -> Status {
         AttachRefused::NotReady => ("LEADER_STARTING", SOON),
         AttachRefused::UnknownNode => ("UNKNOWN_NODE", Duration::from_secs(5)),
         AttachRefused::NotLeading => return not_leader(None),
+        AttachRefused::Overtaken => {
+            return status(Code::Aborted, "HELLO_OVERTAKEN", refused.to_string(), None);
+        }
         AttachRefused::Busy => ("BUSY", SOON),
     };
     status(Code::Unavailable, reason, refused.to_string(), Some(retry))

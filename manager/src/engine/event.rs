@@ -63,6 +63,9 @@ pub(crate) enum AttachRefused {
     /// This replica does not lead any more.
     #[error("this replica does not lead")]
     NotLeading,
+    /// A Hello of a later stream of this agent has been accepted: what this one says is out of date.
+    #[error("a later Hello of this agent has been accepted already")]
+    Overtaken,
     /// Too much to do.
     #[error("the leader has too much to do at this moment")]
     Busy,

@@ -75,6 +75,10 @@ pub struct Hello {
     /// Whether this agent answers a Probe. One that does not say so is not asked.
     #[prost(bool, tag = "9")]
     pub answers_probes: bool,
+    /// The agent's monotonic clock when it opened this stream, in nanoseconds since the node's boot, higher than on any stream before in this boot. 0 is an agent
+    /// that does not say: its Hello is taken as it comes.
+    #[prost(uint64, tag = "10")]
+    pub stamp: u64,
 }
 /// Agent's sign of life, and its clock.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -462,6 +466,9 @@ pub mod dispatch_service_client {
     /// Reconnect
     /// With jittered back-off. A manager that does not lead ends the stream with UNAVAILABLE, reason NOT_LEADER, and the leader's address in
     /// the metadata of google.rpc.ErrorInfo ("leader_address"). Before authentication nothing but UNAUTHENTICATED is answered.
+    /// An agent has one stream at a time, but a Hello of an earlier stream may still be under way when that of a later one has arrived. Hello.stamp tells:
+    /// for the same boot_id a leader refuses a Hello whose stamp is not above that of one it has accepted, with ABORTED, reason HELLO_OVERTAKEN, and the
+    /// later stream goes on undisturbed.
     ///
     /// Identity
     /// Metadata "authorization: Bearer TOKEN", a projected service-account token with audience kruise-manager. The node name comes from the
@@ -625,6 +632,9 @@ pub mod dispatch_service_server {
     /// Reconnect
     /// With jittered back-off. A manager that does not lead ends the stream with UNAVAILABLE, reason NOT_LEADER, and the leader's address in
     /// the metadata of google.rpc.ErrorInfo ("leader_address"). Before authentication nothing but UNAUTHENTICATED is answered.
+    /// An agent has one stream at a time, but a Hello of an earlier stream may still be under way when that of a later one has arrived. Hello.stamp tells:
+    /// for the same boot_id a leader refuses a Hello whose stamp is not above that of one it has accepted, with ABORTED, reason HELLO_OVERTAKEN, and the
+    /// later stream goes on undisturbed.
     ///
     /// Identity
     /// Metadata "authorization: Bearer TOKEN", a projected service-account token with audience kruise-manager. The node name comes from the

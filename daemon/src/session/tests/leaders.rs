@@ -100,3 +100,15 @@ async fn a_refusal_is_shown_and_tried_again() {
     );
     manager.attach(7).await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn each_stream_says_hello_with_a_higher_stamp() {
+    let (_world, mut manager) = World::new();
+    let mut last = 0;
+    for epoch in 7..10 {
+        let (conn, hello) = manager.attach(epoch).await;
+        assert!(hello.stamp > last, "{} after {last}", hello.stamp);
+        last = hello.stamp;
+        drop(conn);
+    }
+}

@@ -32,6 +32,8 @@ pub(crate) struct Agent {
     pub(crate) node_uid: NodeUid,
     pub(crate) version: String,
     pub(crate) boot_id: String,
+    /// Of the last Hello, by the agent's clock; 0 if it did not say.
+    stamp: u64,
     pub(crate) peer: String,
     pub(crate) attached_since: Timestamp,
     pub(crate) vitals: Arc<Vitals>,
@@ -108,6 +110,9 @@ impl EngineState {
         if self.nodes.uid(&attach.node) != Some(&attach.node_uid) {
             return Err(AttachRefused::UnknownNode);
         }
+        if self.is_overtaken(&attach) {
+            return Err(AttachRefused::Overtaken);
+        }
         let Attach {
             session,
             node,
@@ -127,6 +132,7 @@ impl EngineState {
             node_uid: node_uid.clone(),
             version: hello.agent_version,
             boot_id: hello.boot_id,
+            stamp: hello.stamp,
             peer,
             attached_since: now.wall,
             vitals,
@@ -142,6 +148,19 @@ impl EngineState {
         self.touch_active_jobs();
         self.unsynced.insert(node);
         Ok(())
+    }
+
+    /// Whether the Hello of a later stream of the same agent came first. Another boot has another clock, and without a boot id nobody can tell.
+    fn is_overtaken(&self, attach: &Attach) -> bool {
+        let hello = &attach.hello;
+        let known = self.agents.get(&attach.node);
+        let same_boot = |agent: &&Agent| {
+            agent.node_uid == attach.node_uid && !hello.boot_id.is_empty() && agent.boot_id == hello.boot_id
+        };
+        hello.stamp > 0
+            && known
+                .filter(same_boot)
+                .is_some_and(|agent| hello.stamp <= agent.stamp)
     }
 
     /// What an agent's word about running tasks is worth at this moment.

@@ -1,10 +1,11 @@
 //! What becomes of the tasks that an agent brings along when it attaches.
 
+use kruise_proto::dispatch::Hello;
 use kruise_proto::task::{Phase, TaskStatus};
 use serde_json::json;
 
 use super::world::*;
-use crate::engine::event::Event;
+use crate::engine::event::{AttachRefused, Event};
 
 pub(super) fn of(node: &str, phase: Phase) -> TaskStatus {
     status(task_id(node, "nginx:1", 1).as_str(), phase)
@@ -249,4 +250,51 @@ fn a_result_of_a_pull_that_had_no_slot_left_is_kept() {
     world.report("node2", Phase::Succeeded);
     world.finish_writes();
     assert_eq!(world.status().succeeded, 2);
+}
+
+/// A Hello as of a moment of the agent's clock since its boot.
+fn stamped(boot: &str, stamp: u64, tasks: Vec<TaskStatus>) -> Hello {
+    Hello {
+        node_name: "node1".into(),
+        boot_id: boot.into(),
+        stamp,
+        tasks,
+        ..Hello::default()
+    }
+}
+
+#[test]
+fn a_hello_that_was_overtaken_changes_nothing() {
+    let mut world = World::new(2, &json!({}));
+    world.attach("node2");
+    world
+        .say_hello("uid-node1", stamped("boot", 20, vec![]))
+        .expect("let in");
+    let session = world.session("node1");
+    let done = vec![of("node1", Phase::Succeeded)];
+    for stamp in [19, 20] {
+        let refused = world.say_hello("uid-node1", stamped("boot", stamp, done.clone()));
+        assert_eq!(refused, Err(AttachRefused::Overtaken), "{stamp}");
+    }
+    assert_eq!(world.session("node1"), session, "the later stream goes on");
+    assert_eq!(world.summary().succeeded, 0);
+    world
+        .say_hello("uid-node1", stamped("boot", 21, vec![]))
+        .expect("a later stream");
+}
+
+#[test]
+fn another_boot_or_node_has_another_clock() {
+    let mut world = World::new(1, &json!({}));
+    let again = |world: &mut World, boot: &str, stamp| {
+        world
+            .say_hello("uid-node1", stamped(boot, stamp, vec![]))
+            .expect("let in");
+    };
+    again(&mut world, "first", 20);
+    again(&mut world, "second", 5);
+    // An older agent does not say, and a node whose kernel has no boot id cannot be told apart.
+    again(&mut world, "second", 0);
+    again(&mut world, "", 9);
+    again(&mut world, "", 3);
 }

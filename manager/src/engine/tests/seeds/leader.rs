@@ -9,7 +9,7 @@ use std::time::Duration;
 use kruise_api::ids::{Epoch, JobUid, ObjectKey};
 use kruise_planner::lease::{Elector, Next, Outcome, Seen, State, Timing, Write};
 use kruise_proto::dispatch::{DesiredDelta, DesiredSet, Hello, ResultAck};
-use kruise_proto::task::{Phase, TaskStatus};
+use kruise_proto::task::Phase;
 
 use super::super::world::config;
 use super::chance::{Chance, Drift};

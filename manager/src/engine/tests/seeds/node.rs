@@ -44,6 +44,8 @@ pub(super) struct Agent {
     contact: Contact,
     pub(super) line: Option<Line>,
     opened: Duration,
+    /// Of the last Hello.
+    stamp: u64,
     welcomed: bool,
     lost_at: Duration,
     target: Option<usize>,
@@ -66,6 +68,7 @@ impl Agent {
             contact: Contact::new(clock.shows(0)),
             line: None,
             opened: Duration::ZERO,
+            stamp: 0,
             welcomed: false,
             lost_at: Duration::ZERO,
             target: None,
@@ -211,9 +214,12 @@ impl Sim {
         let now = self.agent_time(node);
         let agent = &mut self.agents[node];
         (agent.line, agent.opened, agent.welcomed) = (Some(line), now, false);
+        let millis = u64::try_from(now.as_millis()).expect("not that long");
+        agent.stamp = millis.max(agent.stamp + 1);
         let hello = Up::Hello {
             tasks: agent.tasks.values().cloned().collect(),
             highest: agent.fence.highest().0,
+            stamp: agent.stamp,
         };
         self.send_up(line, hello);
         self.agent_at(node, now + WELCOME, Timer::Patience(line));

@@ -23,7 +23,11 @@ pub(super) const END: u64 = FAULTS_END + 600 * SECOND;
 /// From an agent. Number of its process, so that what an earlier one started counts no more.
 #[derive(Clone, Debug)]
 pub(super) enum Up {
-    Hello { tasks: Vec<TaskStatus>, highest: u64 },
+    Hello {
+        tasks: Vec<TaskStatus>,
+        highest: u64,
+        stamp: u64,
+    },
     Heartbeat(Duration),
     Ack(Ack),
     Report(Box<TaskStatus>),

@@ -62,7 +62,24 @@ impl Sim {
         }
         let now = self.manager_time(manager);
         match (message, self.session_id(manager, line)) {
-            (Up::Hello { tasks, highest }, None) => self.attach(manager, line, tasks, highest),
+            (
+                Up::Hello {
+                    tasks,
+                    highest,
+                    stamp,
+                },
+                None,
+            ) => self.attach(
+                manager,
+                line,
+                Hello {
+                    tasks,
+                    highest_epoch: highest,
+                    boot_id: "boot".into(),
+                    stamp,
+                    ..Hello::default()
+                },
+            ),
             (Up::Heartbeat(stamp), Some(id)) => self.heartbeat(manager, id, stamp, now),
             (Up::Ack(ack), Some(session)) => self.engine_event(manager, Event::Ack { session, ack }),
             (Up::Report(status), Some(session)) => {
@@ -81,7 +98,7 @@ impl Sim {
         }
     }
 
-    pub(super) fn attach(&mut self, manager: usize, line: Line, tasks: Vec<TaskStatus>, highest: u64) {
+    pub(super) fn attach(&mut self, manager: usize, line: Line, hello: Hello) {
         let leader = self.known_leader(manager);
         if !self.leads(manager) {
             return self.refuse(line, leader);
@@ -95,11 +112,7 @@ impl Sim {
             node: self.api.nodes[node].name.clone(),
             node_uid: self.api.nodes[node].uid.clone(),
             peer: String::new(),
-            hello: Hello {
-                tasks,
-                highest_epoch: highest,
-                ..Hello::default()
-            },
+            hello,
             vitals: Arc::clone(&vitals),
         };
         let own = &mut self.managers[manager];
