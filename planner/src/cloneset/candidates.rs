@@ -2,12 +2,12 @@
 
 use kruise_api::clone_set::{OrderPriority, PriorityStrategy};
 
-use super::compare::{Rules, compare};
+use super::compare::{Key, Rules};
 use super::facts::{Facts, Member};
-use super::pod::LifecycleState;
+use super::labels::Selector;
+use super::pod::{LifecycleState, RevisionKey};
 use super::scatter::spread;
 use super::way::Way;
-use crate::job::matches_labels;
 
 /// Which way pods move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,10 +44,16 @@ impl<'a> Facts<'a> {
         }
     }
 
+    fn target_key(&self, target: Target) -> RevisionKey {
+        match target {
+            Target::Update => self.revisions.update_key,
+            Target::Current => RevisionKey::of(&self.revisions.current),
+        }
+    }
+
     /// How a pod comes to the target.
     pub(super) fn way(&self, member: &Member<'_>, target: Target) -> &Way {
-        self.ways
-            .get(member.view.revision.as_deref(), self.target_name(target))
+        self.ways.get(member.view.revision_key, self.target_key(target))
     }
 
     /// Whether a pod is one to be updated: neither there already, nor going away, nor waiting for the grace period of an earlier change.
@@ -59,13 +65,18 @@ impl<'a> Facts<'a> {
     /// Pods to be updated, as indices of the members, in the order in which they get their turn.
     pub(super) fn ordered_candidates(&self, target: Target) -> Vec<usize> {
         let members = &self.members;
-        let mut order: Vec<usize> = (0..members.len())
-            .filter(|index| self.is_candidate(&members[*index], target))
+        let mut keys: Vec<(Key, usize)> = members
+            .iter()
+            .enumerate()
+            .filter(|(_, member)| self.is_candidate(member, target))
+            .map(|(index, member)| (Key::of(member, index, Rules::UPDATE, 0.0), index))
             .collect();
-        order.sort_unstable_by(|a, b| compare(&members[*a], &members[*b], Rules::UPDATE, (0.0, 0.0)));
+        keys.sort_unstable();
+        let mut order: Vec<usize> = keys.into_iter().map(|(_, index)| index).collect();
         let rolling = self.spec.update_strategy.rolling_update.as_ref();
-        if let Some(priority) = rolling.and_then(|rolling| rolling.priority_strategy.as_ref()) {
-            order.sort_by_cached_key(|index| rank(priority, &members[*index]));
+        if let Some(strategy) = rolling.and_then(|rolling| rolling.priority_strategy.as_ref()) {
+            let priority = Priority::of(strategy);
+            order.sort_by_cached_key(|index| priority.rank(&members[*index]));
         }
         order = self.scattered(order);
         order.sort_by_cached_key(|index| self.turn(&members[*index], target));
@@ -91,7 +102,7 @@ impl<'a> Facts<'a> {
             .map(|rolling| rolling.scatter_strategy.as_slice())
             .unwrap_or_default();
         let has = |index: usize, term: &kruise_api::clone_set::ScatterTerm| {
-            self.members[index].view.labels.get(&term.key) == Some(&term.value)
+            self.members[index].view.labels.has(&term.key, &term.value)
         };
         let mut counted: Vec<_> = terms
             .iter()
@@ -107,17 +118,35 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Sorts by a priority strategy: the smaller key first.
-fn rank(strategy: &PriorityStrategy, member: &Member<'_>) -> (i64, i64) {
-    if !strategy.weight_priority.is_empty() {
-        let weights = strategy
-            .weight_priority
-            .iter()
-            .filter(|term| matches_labels(&member.view.labels, &term.match_selector).unwrap_or(false))
-            .map(|term| i64::from(term.weight));
-        return (-weights.sum::<i64>(), 0);
+/// A priority strategy whose selectors have been looked at. One that is not readable matches nothing.
+enum Priority<'a> {
+    Weights(Vec<(i64, Selector<'a>)>),
+    Keys(&'a [OrderPriority]),
+}
+
+impl<'a> Priority<'a> {
+    fn of(strategy: &'a PriorityStrategy) -> Self {
+        if strategy.weight_priority.is_empty() {
+            return Self::Keys(&strategy.order_priority);
+        }
+        let terms = strategy.weight_priority.iter();
+        let readable =
+            terms.filter_map(|term| Some((i64::from(term.weight), Selector::of(&term.match_selector).ok()?)));
+        Self::Weights(readable.collect())
     }
-    place(&strategy.order_priority, member)
+
+    /// The smaller one goes first.
+    fn rank(&self, member: &Member<'_>) -> (i64, i64) {
+        match self {
+            Self::Keys(keys) => place(keys, member),
+            Self::Weights(terms) => {
+                let matching = terms
+                    .iter()
+                    .filter(|(_, selector)| selector.matches(&member.view.labels));
+                (-matching.map(|(weight, _)| weight).sum::<i64>(), 0)
+            }
+        }
+    }
 }
 
 /// Place of the first listed key that the pod has, then the number at the end of its value, higher first. A pod with none comes last.

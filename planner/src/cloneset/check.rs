@@ -76,10 +76,7 @@ impl<'a> View<'a> {
             let mine = pod.owners.iter().any(|owner| owner == uid)
                 && pod.controller.as_deref().is_none_or(|it| it == uid);
             let alive = !pod.terminating && !matches!(pod.phase, Phase::Failed | Phase::Succeeded);
-            mine && alive
-                && selector
-                    .iter()
-                    .all(|(key, value)| pod.labels.get(key) == Some(value))
+            mine && alive && selector.iter().all(|(key, value)| pod.labels.has(key, value))
         };
         let pods = snapshot.pods.iter().copied().filter(of_set);
         Self {
@@ -94,7 +91,7 @@ impl<'a> View<'a> {
     }
 
     fn state<'p>(pod: &'p PodView) -> &'p str {
-        pod.labels.get(names::LIFECYCLE_STATE).map_or("", String::as_str)
+        pod.labels.get(names::LIFECYCLE_STATE).unwrap_or_default()
     }
 
     fn is_available(&self, pod: &PodView) -> bool {
@@ -140,7 +137,7 @@ impl<'a> View<'a> {
         self.spec.lifecycle.as_ref().and_then(pick).is_some_and(|hook| {
             hook.labels_handler
                 .iter()
-                .any(|(key, value)| pod.labels.get(key) == Some(value))
+                .any(|(key, value)| pod.labels.has(key, value))
                 || hook
                     .finalizers_handler
                     .iter()

@@ -1,6 +1,6 @@
 //! Which of two pods goes first when some are taken away or updated.
 
-use std::cmp::Ordering;
+use std::cmp::Reverse;
 
 use jiff::Timestamp;
 
@@ -34,26 +34,52 @@ impl Rules {
     };
 }
 
-/// Less means: goes first. `ranks` are those of the two pods; a higher one goes first. The name decides last, so that the order is the same
-/// whatever order the pods came in.
-pub(super) fn compare(a: &Member<'_>, b: &Member<'_>, rules: Rules, ranks: (f64, f64)) -> Ordering {
-    let (x, y) = (a.view, b.view);
-    let by = |enabled: bool, order: fn(&Member<'_>, &Member<'_>) -> Ordering| {
-        if enabled { order(a, b) } else { Ordering::Equal }
-    };
-    x.node
-        .is_some()
-        .cmp(&y.node.is_some())
-        .then_with(|| phase(x.phase).cmp(&phase(y.phase)))
-        .then_with(|| by(rules.availability, |a, b| a.available.cmp(&b.available)))
-        .then_with(|| x.ready.is_ready().cmp(&y.ready.is_ready()))
-        .then_with(|| by(rules.cost, |a, b| a.view.deletion_cost.cmp(&b.view.deletion_cost)))
-        .then_with(|| ranks.1.total_cmp(&ranks.0))
-        .then_with(|| youngest_first(ready_since(x.ready), ready_since(y.ready)))
-        .then_with(|| y.restarts.cmp(&x.restarts))
-        .then_with(|| y.sidecar_restarts.cmp(&x.sidecar_restarts))
-        .then_with(|| youngest_first(x.created, y.created))
-        .then_with(|| x.name.cmp(&y.name))
+/// What decides about a pod, most important first: the smaller key goes first. It is made once per pod, so that sorting looks at no pod. The
+/// place among the pods by name decides last, so that the order is the same whatever order they came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    has_node: bool,
+    phase: u8,
+    available: bool,
+    ready: bool,
+    cost: i32,
+    rank: Reverse<u64>,
+    ready_since: YoungestFirst,
+    restarts: Reverse<i32>,
+    sidecar_restarts: Reverse<i32>,
+    created: YoungestFirst,
+    place: usize,
+}
+
+impl Key {
+    /// `place` is that of the pod by name. `rank` is not negative; a pod of higher rank goes first.
+    pub(super) fn of(member: &Member<'_>, place: usize, rules: Rules, rank: f64) -> Self {
+        let pod = member.view;
+        Self {
+            has_node: pod.node.is_some(),
+            phase: phase(pod.phase),
+            available: rules.availability && member.available,
+            ready: pod.ready.is_ready(),
+            cost: if rules.cost { pod.deletion_cost } else { 0 },
+            // The bits of floats that are not negative are ordered as the floats are.
+            rank: Reverse(rank.to_bits()),
+            ready_since: YoungestFirst::of(ready_since(pod.ready)),
+            restarts: Reverse(pod.restarts),
+            sidecar_restarts: Reverse(pod.sidecar_restarts),
+            created: YoungestFirst::of(pod.created),
+            place,
+        }
+    }
+}
+
+/// Those without a time, then the later ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct YoungestFirst(Option<Reverse<i64>>);
+
+impl YoungestFirst {
+    fn of(time: Option<Timestamp>) -> Self {
+        Self(time.map(|time| Reverse(time.as_microsecond())))
+    }
 }
 
 const fn phase(phase: Phase) -> u8 {
@@ -68,13 +94,5 @@ const fn ready_since(ready: Readiness) -> Option<Timestamp> {
     match ready {
         Readiness::Ready { since } => since,
         Readiness::Absent | Readiness::NotReady => None,
-    }
-}
-
-/// Those without a time, then the later ones.
-fn youngest_first(a: Option<Timestamp>, b: Option<Timestamp>) -> Ordering {
-    match (a, b) {
-        (Some(a), Some(b)) => b.cmp(&a),
-        (a, b) => a.is_some().cmp(&b.is_some()),
     }
 }

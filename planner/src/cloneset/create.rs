@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::action::Action;
 use super::draft::Draft;
 use super::facts::Facts;
-use super::ids::instance_id;
+use super::ids::{fnv1a, instance_id};
 use super::numbers::Numbers;
 use super::reason::Reason;
 
@@ -59,24 +59,18 @@ impl Facts<'_> {
 
     /// Ids of claims that wait for a pod, then new ones. Whatever anybody holds a name of is passed over.
     fn slots(&self, count: usize, templates: &[String], draft: &mut Draft) -> Vec<Slot> {
-        let pods: BTreeSet<&str> = self.snapshot.pods.iter().map(|pod| pod.name.as_str()).collect();
-        let claims: BTreeSet<&str> = self
-            .snapshot
-            .claims
-            .iter()
-            .map(|claim| claim.name.as_str())
-            .collect();
-        let mut slots = self.freed(count, templates, &pods, draft);
-        let mut number = self.last_number();
+        let mut slots = self.freed(count, templates, draft);
+        let held = self.held_names();
+        let is_held = |name: &str| held.binary_search(&fnv1a(name.as_bytes())).is_ok();
+        let mut number = self.last_number;
         while slots.len() < count {
             number += 1;
             let id = instance_id(self.uid, number);
-            let pod = format!("{}-{id}", self.name);
-            let held = pods.contains(pod.as_str())
+            let taken = is_held(&format!("{}-{id}", self.name))
                 || templates
                     .iter()
-                    .any(|template| claims.contains(claim_name(template, self.name, &id).as_str()));
-            if !held {
+                    .any(|template| is_held(&claim_name(template, self.name, &id)));
+            if !taken {
                 slots.push(Slot {
                     id,
                     seq: Some(number),
@@ -86,14 +80,17 @@ impl Facts<'_> {
         slots
     }
 
+    /// Names that anybody holds, as sorted hashes: two of one hash would only cost a number.
+    fn held_names(&self) -> Vec<u64> {
+        let pods = self.snapshot.pods.iter().map(|pod| pod.name.as_str());
+        let claims = self.snapshot.claims.iter().map(|claim| claim.name.as_str());
+        let mut held: Vec<u64> = pods.chain(claims).map(|name| fnv1a(name.as_bytes())).collect();
+        held.sort_unstable();
+        held
+    }
+
     /// Ids whose claims wait for a pod, in order.
-    fn freed(
-        &self,
-        count: usize,
-        templates: &[String],
-        pods: &BTreeSet<&str>,
-        draft: &mut Draft,
-    ) -> Vec<Slot> {
+    fn freed(&self, count: usize, templates: &[String], draft: &mut Draft) -> Vec<Slot> {
         if !self.spec.scale_strategy.enable_pvc_reuse {
             return Vec::new();
         }
@@ -103,6 +100,7 @@ impl Facts<'_> {
             .iter()
             .filter_map(|pod| self.id_of(pod))
             .collect();
+        let pods: BTreeSet<&str> = self.snapshot.pods.iter().map(|pod| pod.name.as_str()).collect();
         let mut free: BTreeMap<&str, Option<i64>> = BTreeMap::new();
         for (claim, id) in self.own_claims() {
             let pod = format!("{}-{id}", self.name);
@@ -136,24 +134,6 @@ impl Facts<'_> {
                 seq,
             })
             .collect()
-    }
-
-    /// The highest number of an instance id that anybody knows of.
-    pub(super) fn last_number(&self) -> i64 {
-        let status = self
-            .snapshot
-            .set
-            .status
-            .as_ref()
-            .and_then(|status| status.instance_seq);
-        let pods = self.snapshot.pods.iter().map(|pod| pod.instance_seq);
-        let claims = self.snapshot.claims.iter().map(|claim| claim.instance_seq);
-        pods.chain(claims)
-            .chain([status])
-            .flatten()
-            .max()
-            .unwrap_or(0)
-            .max(0)
     }
 
     fn claim_template_names(&self) -> Vec<String> {

@@ -1,18 +1,18 @@
 //! What is so about a set and its pods, worked out once per plan.
 
-use std::collections::BTreeMap;
-
 use jiff::Timestamp;
 use kruise_api::clone_set::{CloneSetSpec, Lifecycle, LifecycleHook, UpdatePolicy, names};
 
 use super::draft::Draft;
+use super::labels::Selector;
+use super::lifecycle::rfc3339;
 use super::limits::Limits;
 use super::numbers::Counts;
 use super::pod::{LifecycleState, PodView};
 use super::revisions::{Revisions, name_of};
 use super::snapshot::CloneSetSnapshot;
 use super::way::Ways;
-use crate::job::{SelectError, matches_labels};
+use crate::job::SelectError;
 
 /// A pod of the set: controlled by it, matched by its selector, and active.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +30,8 @@ pub(super) struct Member<'a> {
     pub(super) ready: bool,
     /// Ready for minReadySeconds and in normal life.
     pub(super) available: bool,
+    /// There may be something to keep up about it. Most pods need nothing, which keeps a pass over many of them short.
+    pub(super) upkeep: bool,
 }
 
 impl Member<'_> {
@@ -52,6 +54,8 @@ pub(super) struct Facts<'a> {
     pub(super) uid: &'a str,
     pub(super) name: &'a str,
     pub(super) now: Timestamp,
+    /// The same, as annotations have it.
+    pub(super) stamp: String,
     pub(super) limits: Limits,
     pub(super) policy: UpdatePolicy,
     pub(super) revisions: Revisions<'a>,
@@ -64,13 +68,14 @@ pub(super) struct Facts<'a> {
     pub(super) adopted: Vec<&'a PodView>,
     /// Pods of the set that have ended or are being deleted.
     pub(super) inactive: Vec<&'a PodView>,
+    /// The highest number of an instance id that anybody knows of.
+    pub(super) last_number: i64,
 }
 
 impl<'a> Facts<'a> {
     pub(super) fn gather(snapshot: &'a CloneSetSnapshot<'a>, draft: &mut Draft) -> Result<Self, SelectError> {
         let spec = &snapshot.set.spec;
-        // For its operators, which nobody may have looked at.
-        matches_labels(&BTreeMap::new(), &spec.selector)?;
+        let selector = Selector::of(&spec.selector)?;
         let revisions = Revisions::find(snapshot, draft);
         let mut facts = Self {
             snapshot,
@@ -78,6 +83,7 @@ impl<'a> Facts<'a> {
             uid: snapshot.set.metadata.uid.as_deref().unwrap_or_default(),
             name: name_of(snapshot.set),
             now: snapshot.now,
+            stamp: rfc3339(snapshot.now),
             limits: Limits::of(spec),
             policy: spec.update_strategy.policy(),
             ways: Ways::default(),
@@ -86,17 +92,19 @@ impl<'a> Facts<'a> {
             released: Vec::new(),
             adopted: Vec::new(),
             inactive: Vec::new(),
+            last_number: last_number(snapshot),
         };
-        facts.sort_pods()?;
+        facts.sort_pods(&selector);
         facts.ways = Ways::of(&facts);
         Ok(facts)
     }
 
     /// Who belongs to the set. Pods without any reference to it are never taken, and pods of others never touched.
-    fn sort_pods(&mut self) -> Result<(), SelectError> {
+    fn sort_pods(&mut self, selector: &Selector<'_>) {
         let mut pods = self.snapshot.pods.clone();
         pods.sort_by(|a, b| a.name.cmp(&b.name));
         for pod in pods {
+            self.last_number = self.last_number.max(pod.instance_seq.unwrap_or(0));
             let controlled = pod.controller.as_deref() == Some(self.uid);
             if !controlled && !pod.owners.iter().any(|owner| owner == self.uid) {
                 continue;
@@ -105,7 +113,7 @@ impl<'a> Facts<'a> {
                 self.inactive.push(pod);
                 continue;
             }
-            let matches = matches_labels(&pod.labels, &self.spec.selector)?;
+            let matches = selector.matches(&pod.labels);
             match (controlled, matches) {
                 (true, false) => self.released.push(pod),
                 (true, true) => self.members.push(self.member(pod)),
@@ -116,11 +124,10 @@ impl<'a> Facts<'a> {
                 (false, _) => {}
             }
         }
-        Ok(())
     }
 
     fn member(&self, view: &'a PodView) -> Member<'a> {
-        let updated = Revisions::is_on(view.revision.as_deref(), &self.revisions.update);
+        let updated = view.revision_key == Some(self.revisions.update_key);
         let leaving = view.state == LifecycleState::PreparingDelete;
         let named = || self.spec.scale_strategy.pods_to_delete.contains(&view.name);
         Member {
@@ -131,6 +138,7 @@ impl<'a> Facts<'a> {
             marked: !leaving && (view.marked || named()),
             ready: view.is_ready_for(0, self.now),
             available: view.is_available(self.min_ready(), self.now),
+            upkeep: view.needs_upkeep() || self.snapshot.writes.held.contains_key(&view.name),
         }
     }
 
@@ -211,4 +219,15 @@ impl<'a> Facts<'a> {
         let named = || pod.name.strip_prefix(self.name)?.strip_prefix('-');
         pod.instance_id.as_deref().or_else(named)
     }
+}
+
+/// The highest number of an instance id that the status or a claim knows of.
+fn last_number(snapshot: &CloneSetSnapshot<'_>) -> i64 {
+    let status = snapshot
+        .set
+        .status
+        .as_ref()
+        .and_then(|status| status.instance_seq);
+    let claims = snapshot.claims.iter().map(|claim| claim.instance_seq);
+    claims.chain([status]).flatten().max().unwrap_or(0).max(0)
 }

@@ -14,7 +14,7 @@ const ROUNDS: u64 = 6;
 /// with each other.
 #[must_use]
 pub fn instance_id(set_uid: &str, number: i64) -> String {
-    let key = hash(set_uid.as_bytes());
+    let key = fnv1a(set_uid.as_bytes());
     let mut value = number.unsigned_abs() % SPACE;
     // A permutation of 24 bits, applied until the result is in the space: a permutation of the space.
     loop {
@@ -42,7 +42,7 @@ fn permute(key: u64, value: u64) -> u64 {
 }
 
 /// FNV-1a of 64 bits.
-fn hash(bytes: &[u8]) -> u64 {
+pub(super) fn fnv1a(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
     })

@@ -15,7 +15,7 @@ pub(super) fn is_hooked(hook: Option<&LifecycleHook>, pod: &PodView) -> bool {
             || hook
                 .labels_handler
                 .iter()
-                .any(|(key, value)| pod.labels.get(key) == Some(value))
+                .any(|(key, value)| pod.labels.has(key, value))
     })
 }
 
@@ -28,7 +28,7 @@ pub(super) fn is_all_hooked(hook: Option<&LifecycleHook>, pod: &PodView) -> bool
             && hook
                 .labels_handler
                 .iter()
-                .all(|(key, value)| pod.labels.get(key) == Some(value))
+                .all(|(key, value)| pod.labels.has(key, value))
     })
 }
 
@@ -44,12 +44,12 @@ impl PodPatch {
         *self == Self::default()
     }
 
-    pub(super) fn state(&mut self, state: LifecycleState, now: Timestamp) {
+    pub(super) fn state(&mut self, state: LifecycleState, stamp: &str) {
         self.lifecycle_state = Some(state.label());
         self.labels
             .insert(names::LIFECYCLE_STATE.to_owned(), Some(state.label().to_owned()));
         self.annotations
-            .insert(names::LIFECYCLE_TIMESTAMP.to_owned(), Some(rfc3339(now)));
+            .insert(names::LIFECYCLE_TIMESTAMP.to_owned(), Some(stamp.to_owned()));
     }
 
     /// Puts a hook's labels and finalizers on the pod again.
@@ -57,7 +57,7 @@ impl PodPatch {
         let missing = hook
             .labels_handler
             .iter()
-            .filter(|(key, value)| pod.labels.get(*key) != Some(value));
+            .filter(|(key, value)| !pod.labels.has(key, value));
         self.labels
             .extend(missing.map(|(key, value)| (key.clone(), Some(value.clone()))));
         let finalizers = hook

@@ -11,6 +11,7 @@ mod draft;
 mod facts;
 mod gate;
 mod ids;
+mod labels;
 mod lifecycle;
 mod limits;
 mod numbers;
@@ -35,11 +36,14 @@ mod way;
 
 pub use action::{Action, JobContent, OwnerChange, PodConditionPatch, PodPatch};
 pub use ids::instance_id;
+pub use labels::Labels;
 pub use limits::{Limits, Unreadable};
 pub use numbers::{Counts, Differences, Numbers};
 pub use plan::{CloneSetPlan, PlanEvent, PullWish, plan};
 pub use play::{Play, Step};
-pub use pod::{GraceView, InPlaceView, LifecycleState, NextBatch, NotReadyKey, Phase, PodView, Readiness};
+pub use pod::{
+    GraceView, InPlaceView, LifecycleState, NextBatch, NotReadyKey, Phase, PodView, Readiness, RevisionKey,
+};
 pub use predownload::ROLLOUT;
 pub use reason::{Reason, Waiting};
 pub use snapshot::{

@@ -144,8 +144,8 @@ impl Facts<'_> {
             self.update(update, draft);
         }
         self.clear_pods_to_delete(draft);
-        let labels = self.members.iter().map(|member| member.view.revision.as_deref());
-        self.revisions.trim(self.spec.history_limit(), labels, draft);
+        let pods = self.members.iter().map(|member| member.view.revision_key);
+        self.revisions.trim(self.spec.history_limit(), pods, draft);
     }
 
     fn report_fields(&self, draft: &mut Draft) {

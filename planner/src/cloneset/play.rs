@@ -7,6 +7,7 @@ use kruise_api::clone_set::{CloneSet, names};
 use serde_json::Value;
 
 use super::action::{Action, OwnerChange, PodPatch};
+use super::labels::Labels;
 use super::plan::{CloneSetPlan, plan};
 use super::pod::{GraceView, NotReadyKey, Phase, PodView, Readiness};
 use super::snapshot::{ClaimView, CloneSetSnapshot, Gates, JobView, RevisionView, Writes};
@@ -164,7 +165,7 @@ impl Play {
         let mut pod = PodView {
             name: name.to_owned(),
             uid: format!("uid-of-{name}"),
-            labels,
+            labels: Labels::from(&labels),
             finalizers: self.template_finalizers(revision),
             controller: Some(self.uid()),
             owners: vec![self.uid()],
@@ -253,7 +254,9 @@ impl Play {
         let now = self.now;
         self.pod(pod, |pod| {
             if let Some(state) = lifecycle_state {
-                pod.labels.extend(labels);
+                for (key, value) in &labels {
+                    pod.labels.insert(key, value);
+                }
                 let label = if short_label { short(revision) } else { revision };
                 pod.set_label(names::REVISION, Some(label));
                 pod.set_label(names::TEMPLATE_HASH, Some(short(revision)));

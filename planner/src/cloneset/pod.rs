@@ -1,10 +1,11 @@
 //! A pod as far as decisions about it are concerned.
 
-use std::collections::BTreeMap;
-
 use jiff::{SignedDuration, Timestamp};
 use kruise_api::clone_set::names;
 use serde::Serialize;
+
+use super::labels::Labels;
+use crate::revision::short_hash;
 
 /// A pod as far as decisions about it are concerned. Made once per version of the pod, so that a pass over ten thousand of them reads
 /// no JSON and looks up next to no label.
@@ -17,7 +18,7 @@ pub struct PodView {
     /// Version that was read.
     pub resource_version: String,
     /// Its labels. Change them with [`PodView::set_label`], which keeps what is read from them true.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Its finalizers.
     pub finalizers: Vec<String>,
     /// UID of its controller.
@@ -60,10 +61,24 @@ pub struct PodView {
     pub marked: bool,
     /// From the labels: its revision, by name or by hash.
     pub revision: Option<String>,
+    /// From the labels: the hash of its revision as a number, so that pods are told apart at a glance.
+    pub revision_key: Option<RevisionKey>,
     /// From the labels: its instance id.
     pub instance_id: Option<String>,
     /// From the labels: whether the hash of its template is there.
     pub has_template_hash: bool,
+}
+
+/// The hash in a revision's name, as a number. Long and short labels of one revision have the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RevisionKey(u64);
+
+impl RevisionKey {
+    /// That of a name or of a label.
+    #[must_use]
+    pub fn of(name: &str) -> Self {
+        Self(super::ids::fnv1a(short_hash(name).as_bytes()))
+    }
 }
 
 /// Phase of a pod.
@@ -230,26 +245,40 @@ impl PodView {
     /// Sets or takes away a label.
     pub fn set_label(&mut self, key: &str, value: Option<&str>) {
         match value {
-            Some(value) => self.labels.insert(key.to_owned(), value.to_owned()),
+            Some(value) => self.labels.insert(key, value),
             None => self.labels.remove(key),
-        };
+        }
         self.read_labels();
     }
 
     /// Reads again what is kept from the labels.
     pub fn read_labels(&mut self) {
-        let label = |key: &str| self.labels.get(key).filter(|value| !value.is_empty());
-        self.state = LifecycleState::read(self.labels.get(names::LIFECYCLE_STATE).map(String::as_str));
+        let label = |key: &str| {
+            self.labels
+                .get(key)
+                .filter(|value| !value.is_empty())
+                .map(str::to_owned)
+        };
+        self.state = LifecycleState::read(self.labels.get(names::LIFECYCLE_STATE));
         self.marked = self.labels.contains_key(names::SPECIFIED_DELETE);
-        self.revision = label(names::REVISION).cloned();
-        self.instance_id = label(names::INSTANCE_ID).cloned();
+        self.instance_id = label(names::INSTANCE_ID);
         self.has_template_hash = label(names::TEMPLATE_HASH).is_some();
+        self.revision = label(names::REVISION);
+        self.revision_key = self.revision.as_deref().map(RevisionKey::of);
     }
 
     /// Whether it runs or may still run: neither ended nor being deleted.
     #[must_use]
     pub const fn is_active(&self) -> bool {
         !self.terminating && !matches!(self.phase, Phase::Succeeded | Phase::Failed)
+    }
+
+    /// Whether there may be something to keep up: a state that leads to another, a condition or label that is missing, a change in place.
+    pub(super) const fn needs_upkeep(&self) -> bool {
+        !matches!(self.state, LifecycleState::Unset | LifecycleState::Normal)
+            || !self.has_template_hash
+            || (self.in_place_gate && !matches!(self.in_place_ready, Some(true)))
+            || !self.in_place.is_finished()
     }
 
     /// Ready as a CloneSet counts it, for more than so many seconds.

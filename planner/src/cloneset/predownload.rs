@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::action::{Action, JobContent};
 use super::draft::Draft;
 use super::facts::Facts;
+use super::pod::RevisionKey;
 use super::reason::Reason;
 use super::snapshot::PreDownload;
 use super::way::Way;
@@ -125,10 +126,10 @@ impl Facts<'_> {
         if everything_at_once {
             return no("all pods are updated at once");
         }
-        match self
-            .ways
-            .get(Some(&self.revisions.current), &self.revisions.update)
-        {
+        match self.ways.get(
+            Some(RevisionKey::of(&self.revisions.current)),
+            self.revisions.update_key,
+        ) {
             Way::Impossible { why } => Some(format!("not possible in place: {why}")),
             Way::InPlace { .. } => None,
         }
@@ -165,7 +166,7 @@ impl Facts<'_> {
             };
             containers.into_iter().flatten().filter_map(image).collect()
         };
-        let old = images(self.revisions.data(&self.revisions.current));
+        let old = images(self.revisions.data(RevisionKey::of(&self.revisions.current)));
         let mut new = images(Some(&self.revisions.update_data));
         new.retain(|container| !old.contains(container));
         new

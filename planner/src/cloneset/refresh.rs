@@ -6,9 +6,8 @@ use super::action::{Action, PodConditionPatch, PodPatch};
 use super::draft::Draft;
 use super::facts::{Facts, Member};
 use super::lifecycle::is_all_hooked;
-use super::pod::{LifecycleState, NotReadyKey};
+use super::pod::{LifecycleState, NotReadyKey, RevisionKey};
 use super::reason::Reason;
-use super::revisions::Revisions;
 use crate::revision::short_hash as short;
 
 /// What upkeep has found.
@@ -23,7 +22,7 @@ impl Facts<'_> {
     pub(super) fn refresh(&self, is_next: impl Fn(usize) -> bool, draft: &mut Draft) -> Upkeep {
         let mut upkeep = Upkeep::default();
         for (index, member) in self.members.iter().enumerate() {
-            if !self.needs_upkeep(member) {
+            if !member.upkeep {
                 continue;
             }
             if let Some(hold) = self
@@ -55,21 +54,11 @@ impl Facts<'_> {
         upkeep
     }
 
-    /// Most pods need nothing; this is what keeps a pass over many of them short.
-    fn needs_upkeep(&self, member: &Member<'_>) -> bool {
-        let pod = member.view;
-        !matches!(pod.state, LifecycleState::Unset | LifecycleState::Normal)
-            || !pod.has_template_hash
-            || (pod.in_place_gate && pod.in_place_ready != Some(true))
-            || !pod.in_place.is_finished()
-            || self.snapshot.writes.held.contains_key(&pod.name)
-    }
-
     /// Brings a change in place forward; answers whether nothing of it is left.
     fn refresh_in_place(&self, member: &Member<'_>, patch: &mut PodPatch, draft: &mut Draft) -> bool {
         let pod = member.view;
         if let Some(grace) = &pod.in_place.grace {
-            if !Revisions::is_on(pod.revision.as_deref(), &grace.revision) {
+            if pod.revision_key != Some(RevisionKey::of(&grace.revision)) {
                 // Another revision came in between; the change that waited is void.
                 for key in [names::IN_PLACE_GRACE, names::IN_PLACE_GRACE_OLD] {
                     patch.annotations.insert(key.to_owned(), None);
@@ -151,7 +140,7 @@ impl Facts<'_> {
         if pod.state != LifecycleState::PreparingNormal {
             patch.let_ready(pod, &NotReadyKey::pre_update());
         }
-        patch.state(to, self.now);
+        patch.state(to, &self.stamp);
     }
 
     fn after_creation(&self, member: &Member<'_>, draft: &mut Draft) -> Option<LifecycleState> {

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use super::action::Action;
 use super::draft::Draft;
+use super::pod::RevisionKey;
 use super::snapshot::{CloneSetSnapshot, RevisionView};
 use crate::revision::{self, short_hash as short};
 
@@ -24,6 +25,8 @@ pub(super) struct Revisions<'a> {
     pub(super) update_data: Value,
     /// The object, unless it has yet to be created.
     pub(super) update_view: Option<&'a RevisionView>,
+    /// What pods of it are known by.
+    pub(super) update_key: RevisionKey,
     /// Name of the revision that pods come from.
     pub(super) current: String,
     /// As the status will say.
@@ -32,7 +35,7 @@ pub(super) struct Revisions<'a> {
     pub(super) claim_template_hash: String,
     /// By number, oldest first.
     own: Vec<&'a RevisionView>,
-    by_hash: BTreeMap<&'a str, &'a RevisionView>,
+    by_key: BTreeMap<RevisionKey, &'a RevisionView>,
 }
 
 impl<'a> Revisions<'a> {
@@ -50,19 +53,21 @@ impl<'a> Revisions<'a> {
         let status = set.status.as_ref();
         let mut found = Self {
             update: String::new(),
+            update_key: RevisionKey::of(""),
             update_number: 1,
             update_data: revision::data(&set.spec.template),
             update_view: None,
             current: String::new(),
             collision_count: status.and_then(|status| status.collision_count).unwrap_or(0),
             claim_template_hash: revision::claim_template_hash(set.spec.volume_claim_templates.as_ref()),
-            by_hash: own
+            by_key: own
                 .iter()
-                .map(|revision| (short(&revision.name), *revision))
+                .map(|revision| (RevisionKey::of(&revision.name), *revision))
                 .collect(),
             own,
         };
         found.choose_update(snapshot, draft);
+        found.update_key = RevisionKey::of(&found.update);
         let known = status.map(|status| status.current_revision.as_str());
         found.current = known
             .filter(|name| found.own.iter().any(|revision| revision.name == *name))
@@ -150,43 +155,38 @@ impl<'a> Revisions<'a> {
         short(&self.update)
     }
 
-    /// Whether a revision label means the revision with this name.
-    pub(super) fn is_on(label: Option<&str>, name: &str) -> bool {
-        label.is_some_and(|label| label == name || short(label) == short(name))
-    }
-
     /// The revision that a label means.
-    pub(super) fn of_label(&self, label: Option<&str>) -> Option<&'a RevisionView> {
-        self.by_hash.get(short(label?)).copied()
+    pub(super) fn of_key(&self, key: RevisionKey) -> Option<&'a RevisionView> {
+        self.by_key.get(&key).copied()
     }
 
-    /// Data of the revision with this name, that of the template included.
-    pub(super) fn data(&self, name: &str) -> Option<&Value> {
-        if name == self.update {
+    /// Data of a revision, that of the template included.
+    pub(super) fn data(&self, key: RevisionKey) -> Option<&Value> {
+        if key == self.update_key {
             return Some(&self.update_data);
         }
-        self.of_label(Some(name)).map(|revision| &revision.data)
+        self.of_key(key).map(|revision| &revision.data)
     }
 
     /// Deletes what nobody uses beyond the limit, lowest numbers first.
-    pub(super) fn trim<'p>(
+    pub(super) fn trim(
         &self,
         limit: usize,
-        labels: impl Iterator<Item = Option<&'p str>>,
+        pods: impl Iterator<Item = Option<RevisionKey>>,
         draft: &mut Draft,
     ) {
         // With few revisions there is nothing to count.
         if self.own.len() <= limit {
             return;
         }
-        let live: BTreeSet<&str> = labels.flatten().map(short).collect();
+        let live: BTreeSet<RevisionKey> = pods.flatten().collect();
         let unused: Vec<&&RevisionView> = self
             .own
             .iter()
             .filter(|revision| {
                 revision.name != self.current
                     && revision.name != self.update
-                    && !live.contains(short(&revision.name))
+                    && !live.contains(&RevisionKey::of(&revision.name))
             })
             .collect();
         let surplus = unused.len().saturating_sub(limit);

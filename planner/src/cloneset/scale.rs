@@ -44,7 +44,7 @@ impl Facts<'_> {
         for member in back.take(wanted) {
             let mut patch = PodPatch::default();
             patch.let_ready(member.view, &NotReadyKey::pre_delete());
-            patch.state(LifecycleState::PreparingNormal, self.now);
+            patch.state(LifecycleState::PreparingNormal, &self.stamp);
             draft.act(Action::PatchPod {
                 pod: member.view.name.clone(),
                 patch,
@@ -194,7 +194,7 @@ impl Facts<'_> {
             patch.hold_not_ready(member.view, NotReadyKey::pre_delete());
         }
         if !member.leaving {
-            patch.state(LifecycleState::PreparingDelete, self.now);
+            patch.state(LifecycleState::PreparingDelete, &self.stamp);
         }
         if patch.is_empty() {
             return false;

@@ -1,9 +1,8 @@
 //! Which pods to take away, so that those that stay are spread well.
 
-use std::collections::BTreeMap;
-
-use super::compare::{Rules, compare};
+use super::compare::{Key, Rules};
 use super::facts::{Facts, Member};
+use super::ids::fnv1a;
 use super::numbers::Numbers;
 
 const HOSTNAME: &str = "kubernetes.io/hostname";
@@ -51,9 +50,9 @@ impl<'a> Facts<'a> {
         let zone = |member: &Member<'a>| self.snapshot.nodes.get(member.view.node.as_deref()?)?.get(key);
         let zones = grouped(staying, |member| zone(member).map(String::as_str));
         let weight = number(zones.len() + 2).ln();
-        for mut group in zones.into_values() {
+        for mut group in zones {
             let rank = |index: usize| if key == HOSTNAME { 0.0 } else { on_nodes[index] };
-            group.sort_by(|a, b| compare(staying[*a], staying[*b], Rules::RANK, (rank(*a), rank(*b))));
+            group.sort_by_cached_key(|index| Key::of(staying[*index], *index, Rules::RANK, rank(*index)));
             for (place, index) in group.iter().enumerate() {
                 sum[*index] += number(group.len() - place) * weight;
             }
@@ -64,8 +63,8 @@ impl<'a> Facts<'a> {
 /// On each node with several pods all but the best one get a rank, the worst the highest.
 fn node_ranks(staying: &[&Member<'_>]) -> Vec<f64> {
     let mut ranks = vec![0.0; staying.len()];
-    for mut group in grouped(staying, |member| member.view.node.as_deref()).into_values() {
-        group.sort_by(|a, b| compare(staying[*a], staying[*b], Rules::RANK, (0.0, 0.0)));
+    for mut group in grouped(staying, |member| member.view.node.as_deref()) {
+        group.sort_by_cached_key(|index| Key::of(staying[*index], *index, Rules::RANK, 0.0));
         group.pop();
         for (place, index) in group.iter().enumerate() {
             ranks[*index] = number(group.len() - place);
@@ -74,17 +73,19 @@ fn node_ranks(staying: &[&Member<'_>]) -> Vec<f64> {
     ranks
 }
 
+/// Pods that have the same, as indices. They are told apart by a hash, which is quicker than by many texts, and a mistake would only rank two
+/// pods as if they shared a node.
 fn grouped<'m, 'a>(
     staying: &[&'m Member<'a>],
     key: impl Fn(&'m Member<'a>) -> Option<&'m str>,
-) -> BTreeMap<&'m str, Vec<usize>> {
-    let mut groups: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (index, member) in staying.iter().enumerate() {
-        if let Some(key) = key(member) {
-            groups.entry(key).or_default().push(index);
-        }
-    }
+) -> Vec<Vec<usize>> {
+    let hashed = |(index, member): (usize, &&'m Member<'a>)| Some((fnv1a(key(member)?.as_bytes()), index));
+    let mut all: Vec<(u64, usize)> = staying.iter().enumerate().filter_map(hashed).collect();
+    all.sort_unstable();
+    let groups = all.chunk_by(|a, b| a.0 == b.0);
     groups
+        .map(|group| group.iter().map(|(_, index)| *index).collect())
+        .collect()
 }
 
 fn first<'m, 'a>(
@@ -95,11 +96,14 @@ fn first<'m, 'a>(
     if count == 0 {
         return Vec::new();
     }
-    let mut group: Vec<_> = ranked.iter().filter(|(member, _)| side(member)).collect();
+    let on_side = ranked.iter().enumerate().filter(|(_, (member, _))| side(member));
+    let mut group: Vec<(Key, &'m Member<'a>)> = on_side
+        .map(|(place, (member, rank))| (Key::of(member, place, Rules::SHRINK, *rank), *member))
+        .collect();
     if count < group.len() {
-        group.sort_by(|a, b| compare(a.0, b.0, Rules::SHRINK, (a.1, b.1)));
+        group.sort_unstable_by_key(|(key, _)| *key);
     }
-    group.into_iter().take(count).map(|(member, _)| *member).collect()
+    group.into_iter().take(count).map(|(_, member)| member).collect()
 }
 
 #[expect(clippy::cast_precision_loss, reason = "numbers of pods")]

@@ -55,7 +55,7 @@ impl Facts<'_> {
             Action::CreatePod { instance_seq, .. } => *instance_seq,
             _ => None,
         });
-        let last = given.max().unwrap_or(0).max(self.last_number());
+        let last = given.max().unwrap_or(0).max(self.last_number);
         (last > 0).then_some(last)
     }
 

@@ -211,7 +211,7 @@ impl Facts<'_> {
             patch.put_back(hook, pod);
         }
         if pod.state != LifecycleState::PreparingUpdate {
-            patch.state(LifecycleState::PreparingUpdate, self.now);
+            patch.state(LifecycleState::PreparingUpdate, &self.stamp);
         }
         if !patch.is_empty() {
             let action = Action::PatchPod {

@@ -10,6 +10,7 @@ use kruise_api::clone_set::names;
 use kruise_api::features::FeatureGates;
 use kruise_api::image_pull_job::ImagePullJob;
 
+use super::labels::Labels;
 use super::pod::{GraceView, InPlaceView, NextBatch, Phase, PodView, Readiness};
 use super::snapshot::{ClaimView, Gates, JobView, PreDownload, RevisionView};
 use crate::inplace::{Options, Progress, progress};
@@ -32,7 +33,7 @@ impl PodView {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             resource_version: meta.resource_version.clone().unwrap_or_default(),
-            labels: meta.labels.clone().unwrap_or_default(),
+            labels: meta.labels.as_ref().map(Labels::from).unwrap_or_default(),
             finalizers: meta.finalizers.clone().unwrap_or_default(),
             controller: controller(meta),
             owners: owners(meta),

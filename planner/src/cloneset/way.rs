@@ -1,15 +1,15 @@
 //! How pods of one revision come to another: in place, or only by making them again.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use kruise_api::clone_set::{UpdatePolicy, names};
 
 use serde_json::Value;
 
 use super::facts::Facts;
+use super::pod::RevisionKey;
 use super::revisions::Revisions;
 use crate::inplace::{Change, Decision, decide_revisions};
-use crate::revision::short_hash as short;
 
 /// How pods of one revision come to another.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub(super) enum Way {
     },
 }
 
-/// The ways between the revisions of a set that matter now.
+/// The ways between the revisions of a set that matter now. There are few, so they are looked through.
 #[derive(Debug, Default)]
-pub(super) struct Ways(BTreeMap<(String, String), Way>);
+pub(super) struct Ways(Vec<(RevisionKey, RevisionKey, Way)>);
 
 static UNKNOWN: std::sync::LazyLock<Way> = std::sync::LazyLock::new(|| Way::Impossible {
     why: "the revision that the pod is on is not known".to_owned(),
@@ -39,53 +39,41 @@ static UNKNOWN: std::sync::LazyLock<Way> = std::sync::LazyLock::new(|| Way::Impo
 impl Ways {
     /// Works out the way from each revision that a pod is on to where it may have to go.
     pub(super) fn of(facts: &Facts<'_>) -> Self {
-        let mut ways = BTreeMap::new();
+        let mut ways = Self::default();
         if !facts.policy.is_in_place() {
-            return Self(ways);
+            return ways;
         }
         let revisions = &facts.revisions;
+        let (current, update) = (RevisionKey::of(&revisions.current), revisions.update_key);
         let old = facts.members.iter().filter(|member| !member.updated);
-        let mut from: BTreeSet<&str> = old
-            .filter_map(|member| member.view.revision.as_deref())
-            .map(short)
-            .collect();
+        let mut from: BTreeSet<RevisionKey> = old.filter_map(|member| member.view.revision_key).collect();
         if !revisions.is_settled() {
-            from.insert(short(&revisions.current));
+            from.insert(current);
         }
         for from in from {
-            let way = way(facts, from, &revisions.update);
-            ways.insert((from.to_owned(), revisions.update.clone()), way);
+            ways.0.push((from, update, way(facts, from, update)));
         }
         if !facts.one_way() {
-            let way = way(facts, &revisions.update, &revisions.current);
-            let key = (short(&revisions.update).to_owned(), revisions.current.clone());
-            ways.insert(key, way);
+            ways.0.push((update, current, way(facts, update, current)));
         }
-        Self(ways)
+        ways
     }
 
-    /// The way of a pod with this revision label to a revision.
-    pub(super) fn get(&self, label: Option<&str>, to: &str) -> &Way {
-        // Few revisions are alive at a time.
-        let from = label.map(short);
-        let found = self
-            .0
-            .iter()
-            .find(|((a, b), _)| Some(a.as_str()) == from && b == to);
-        found.map_or(&UNKNOWN, |(_, way)| way)
+    /// The way from one revision to another.
+    pub(super) fn get(&self, from: Option<RevisionKey>, to: RevisionKey) -> &Way {
+        let found = self.0.iter().find(|(a, b, _)| Some(*a) == from && *b == to);
+        found.map_or(&UNKNOWN, |(_, _, way)| way)
     }
 }
 
-fn way(facts: &Facts<'_>, from: &str, to: &str) -> Way {
+fn way(facts: &Facts<'_>, from: RevisionKey, to: RevisionKey) -> Way {
     let revisions = &facts.revisions;
     let (Some(old), Some(new)) = (revisions.data(from), revisions.data(to)) else {
         return UNKNOWN.clone();
     };
     let gates = &facts.snapshot.gates;
-    if gates.recreate_on_claim_change
-        && facts.policy != UpdatePolicy::InPlaceOnly
-        && claims_differ(revisions, from, to)
-    {
+    let by_claims = gates.recreate_on_claim_change && facts.policy != UpdatePolicy::InPlaceOnly;
+    if by_claims && claims_differ(revisions, from, to) {
         return Way::Impossible {
             why: "spec.volumeClaimTemplates".to_owned(),
         };
@@ -117,9 +105,9 @@ fn pulled_images(change: &Change, new: &Value) -> Vec<String> {
     pulled.map(|(_, image)| image.clone()).collect()
 }
 
-/// Whether both revisions know their claim templates and these differ.
-fn claims_differ(revisions: &Revisions<'_>, from: &str, to: &str) -> bool {
-    let hash = |name: &str| match revisions.of_label(Some(name)) {
+/// Whether both revisions know their claim templates and these differ. One that is yet to be created will know them.
+fn claims_differ(revisions: &Revisions<'_>, from: RevisionKey, to: RevisionKey) -> bool {
+    let hash = |key: RevisionKey| match revisions.of_key(key) {
         Some(view) => view.annotations.get(names::CLAIM_TEMPLATE_HASH),
         None => Some(&revisions.claim_template_hash),
     };

@@ -250,13 +250,7 @@ fn a_change_of_metadata_takes_nobody_down() {
         plans.iter().all(|plan| plan.status.available_replicas == 4),
         "nobody out of service"
     );
-    assert!(
-        world
-            .play
-            .pods
-            .iter()
-            .all(|pod| pod.labels.get("tier").is_some_and(|tier| tier == "back"))
-    );
+    assert!(world.play.pods.iter().all(|pod| pod.labels.has("tier", "back")));
 }
 
 #[test]

@@ -112,10 +112,10 @@ impl World {
             (names::TEMPLATE_HASH, hash.rsplit('-').next().expect("hash")),
             (names::LIFECYCLE_STATE, "Normal"),
         ] {
-            pod.labels.insert(key.to_owned(), value.to_owned());
+            pod.labels.insert(key, value);
         }
         if let Some(id) = name.strip_prefix("web-") {
-            pod.labels.insert(names::INSTANCE_ID.to_owned(), id.to_owned());
+            pod.labels.insert(names::INSTANCE_ID, id);
         }
         pod.read_labels();
         self.play.pods.push(pod);
