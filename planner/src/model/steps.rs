@@ -27,7 +27,7 @@ impl World {
         for leader in 0..2 {
             self.leader_steps(leader, rules, planner, &mut found);
         }
-        for node in 0..NODES {
+        for node in 0..rules.nodes {
             self.agent_steps(node, rules, planner, &mut found);
             self.message_steps(node, rules, planner, &mut found);
         }
@@ -60,7 +60,7 @@ impl World {
             return;
         }
         let mut world = self.clone();
-        if self.is_busy() {
+        if self.is_busy(rules) {
             if world.budget.slow == 0 {
                 return;
             }
@@ -126,14 +126,14 @@ impl World {
     }
 
     /// Whether anything could happen at once: a message under way, an agent without a stream while somebody leads, a write.
-    fn is_busy(&self) -> bool {
+    fn is_busy(&self, rules: &Rules) -> bool {
         let leads = (0..2).any(|leader| self.runs(leader) && self.leads(leader));
         let writes = self
             .leaders
             .iter()
             .any(|leader| leader.core.as_ref().is_some_and(|core| core.write.is_some()));
         writes
-            || (0..NODES).any(|node| {
+            || (0..rules.nodes).any(|node| {
                 let open = self.wires[node].iter().any(|wire| wire.open);
                 let under_way = self.wires[node].iter().any(|wire| {
                     let up = !wire.up.is_empty() && self.runs(wire.leader);
@@ -314,6 +314,7 @@ impl World {
             id,
             leader,
             open: true,
+            stamped: false,
             up: vec![hello],
             down: Vec::new(),
         });
@@ -341,20 +342,20 @@ impl World {
                     }));
                 }
             }
-            // What the leader takes for the latest account of a node is the Hello that came last, so this is an assumption: a Hello is not overtaken by
-            // that of a later stream. It may get lost with its stream.
+            // A Hello may get lost with its stream, and be overtaken by that of a later one.
             let is_hello = |wire: &Wire| matches!(wire.up.first(), Some(Up::Hello(_)));
             if is_hello(wire) && !wire.open {
                 found.push(self.but(|world| world.wires[node][number].up.clear()));
             }
-            let overtakes = is_hello(wire) && self.wires[node][..number].iter().any(is_hello);
-            if overtakes || !self.runs(wire.leader) {
+            let overtakes = u8::from(is_hello(wire) && self.wires[node][..number].iter().any(is_hello));
+            if overtakes > self.budget.overtakes || !self.runs(wire.leader) {
                 continue;
             }
             for place in 0..wire.up.len().min(AHEAD) {
                 for (fate, _, costs) in fates(place).into_iter().filter(|(_, may, _)| *may) {
                     found.push(self.but(|world| {
                         world.budget.messages -= u8::from(costs);
+                        world.budget.overtakes -= overtakes;
                         world.deliver_up(node, number, place, fate, rules, planner);
                     }));
                 }
@@ -446,12 +447,18 @@ impl World {
         match message {
             Up::Hello(_) if has_session => {}
             Up::Hello(held) => {
-                if !self.leads(leader) && !rules.has(Bug::NoLeaseCheck) {
+                let leads = self.leads(leader) || rules.has(Bug::NoLeaseCheck);
+                let overtaken = self.wires[node][number].stamped && !rules.has(Bug::NoStamp);
+                if !leads || overtaken {
                     self.wires[node][number].up.clear();
                     if self.wires[node][number].open {
                         self.hang_up(node);
                     }
                     return;
+                }
+                let earlier = self.wires[node][..=number].iter_mut();
+                for wire in earlier.filter(|wire| wire.leader == leader) {
+                    wire.stamped = true;
                 }
                 self.with_core(leader, rules, planner, |core, out| {
                     core.attach(node, id, held, now, out);
@@ -486,6 +493,10 @@ impl World {
                     || matches!(wire.up.first(), Some(Up::Hello(_)));
                 wire.open || !leader.dead && heard && !wire.up.is_empty()
             });
+            // What was accepted matters to Hellos that are under way only.
+            for wire in &mut self.wires[node] {
+                wire.stamped &= wire.up.iter().any(|message| matches!(message, Up::Hello(_)));
+            }
         }
     }
 }

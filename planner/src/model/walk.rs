@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use super::slots::Planner;
-use super::world::World;
+use super::world::{NODES, World};
 
 /// Faults that are left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -21,6 +21,8 @@ pub(super) struct Budget {
     pub(super) closes: u8,
     /// A message, or the answer to a write, is lost, doubled or overtaken.
     pub(super) messages: u8,
+    /// A Hello arrives before that of an earlier stream.
+    pub(super) overtakes: u8,
     /// An agent dials a leader that is paused or deposed.
     pub(super) strays: u8,
     /// A tick passes while something could happen at once.
@@ -38,10 +40,14 @@ pub(super) enum Bug {
     NoLeaseCheck,
     /// An agent obeys whoever welcomed it last.
     NoEpochCheck,
+    /// A leader takes the Hello that came last for the latest.
+    NoStamp,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
+    /// So many of the nodes have an agent.
+    pub(super) nodes: usize,
     pub(super) parallelism: u8,
     pub(super) horizon: u8,
     /// No new fault after this tick.
@@ -193,6 +199,7 @@ const NONE: Budget = Budget {
     restarts: 0,
     closes: 0,
     messages: 0,
+    overtakes: 0,
     strays: 0,
     slow: 0,
 };
@@ -208,6 +215,7 @@ fn soak() -> bool {
 /// Faults happen in the first tick; then it goes on for so many ticks.
 fn explore(budget: Budget, parallelism: u8, after: u8, bugs: &'static [Bug]) -> Result<Seen, String> {
     let rules = Rules {
+        nodes: NODES,
         parallelism,
         horizon: 1 + after,
         faults_until: 1,
@@ -266,6 +274,13 @@ fn windows_hold_when_a_node_is_cut_off() {
 #[test]
 fn nothing_is_lost_when_an_agent_starts_again() {
     holds("restart", Budget { restarts: 1, ..NONE }, 2);
+    let budget = Budget {
+        closes: 1,
+        restarts: 1,
+        overtakes: 1,
+        ..NONE
+    };
+    holds("restart, and a Hello that is overtaken", budget, 2);
 }
 
 #[test]
@@ -290,9 +305,37 @@ fn two_faults_at_once() {
     holds("kill and cut", Budget { cuts: 1, ..kills }, LEADER_CHANGES);
     holds(
         "kill and restart",
-        Budget { restarts: 1, ..kills },
+        Budget {
+            restarts: 1,
+            overtakes: 1,
+            ..kills
+        },
         LEADER_CHANGES,
     );
+}
+
+/// An agent that has pulled dials again, loses its memory while its Hello is under way, and begins anew; then that Hello arrives.
+#[test]
+fn a_hello_that_was_overtaken_and_is_believed_is_noticed() {
+    let budget = Budget {
+        closes: 1,
+        restarts: 1,
+        overtakes: 1,
+        ..NONE
+    };
+    // Two nodes and three ticks are enough to see it, and few enough to see it soon.
+    let rules = |bugs| Rules {
+        nodes: 2,
+        parallelism: 1,
+        horizon: 3,
+        faults_until: 1,
+        bugs,
+        late_writes: true,
+    };
+    let story = walk(budget, &rules(&[Bug::NoStamp]), MOST_IN_SOAK).expect_err("a violation");
+    assert!(story.starts_with("I1"), "{story}");
+    let seen = walk(budget, &rules(&[]), MOST_IN_SOAK).expect("none with the stamp");
+    assert!(!seen.cut_short, "{seen:?}");
 }
 
 fn notices(budget: Budget, bugs: &'static [Bug], violation: &str) {

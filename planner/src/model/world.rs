@@ -41,6 +41,8 @@ pub(super) struct Wire {
     pub(super) leader: usize,
     /// The agent's end.
     pub(super) open: bool,
+    /// Its leader has accepted a Hello with this stamp or a higher one. Streams lie in the order in which they were opened, so no numbers are needed.
+    pub(super) stamped: bool,
     pub(super) up: Vec<Up>,
     pub(super) down: Vec<Down>,
 }
