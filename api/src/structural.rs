@@ -6,7 +6,7 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// What the schema says of an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -69,29 +69,7 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, found: &mut Structu
     }
     bounds(schema, value, &mut refuse);
     match value {
-        Value::Object(map) => {
-            for name in schema.required.iter().flatten() {
-                if map.get(name).is_none_or(Value::is_null) {
-                    found
-                        .errors
-                        .push((format!("{path}.{name}"), "is needed".to_owned()));
-                }
-            }
-            for (name, value) in map {
-                let known = schema
-                    .properties
-                    .as_ref()
-                    .and_then(|properties| properties.get(name));
-                match (known, &schema.additional_properties) {
-                    (Some(schema), _) => walk(schema, value, &format!("{path}.{name}"), found),
-                    (None, Some(JSONSchemaPropsOrBool::Schema(schema))) => {
-                        walk(schema, value, &format!("{path}[{name}]"), found);
-                    }
-                    _ if schema.x_kubernetes_preserve_unknown_fields == Some(true) => {}
-                    _ => found.unknown.push(format!("{path}.{name}")),
-                }
-            }
-        }
+        Value::Object(map) => fields(schema, map, path, found),
         Value::Array(items) => {
             if let Some(JSONSchemaPropsOrArray::Schema(schema)) = &schema.items {
                 for (index, value) in items.iter().enumerate() {
@@ -100,6 +78,30 @@ fn walk(schema: &JSONSchemaProps, value: &Value, path: &str, found: &mut Structu
             }
         }
         _ => {}
+    }
+}
+
+fn fields(schema: &JSONSchemaProps, map: &Map<String, Value>, path: &str, found: &mut Structure) {
+    for name in schema.required.iter().flatten() {
+        if map.get(name).is_none_or(Value::is_null) {
+            found
+                .errors
+                .push((format!("{path}.{name}"), "is needed".to_owned()));
+        }
+    }
+    for (name, value) in map {
+        let known = schema
+            .properties
+            .as_ref()
+            .and_then(|properties| properties.get(name));
+        match (known, &schema.additional_properties) {
+            (Some(schema), _) => walk(schema, value, &format!("{path}.{name}"), found),
+            (None, Some(JSONSchemaPropsOrBool::Schema(schema))) => {
+                walk(schema, value, &format!("{path}[{name}]"), found);
+            }
+            _ if schema.x_kubernetes_preserve_unknown_fields == Some(true) => {}
+            _ => found.unknown.push(format!("{path}.{name}")),
+        }
     }
 }
 

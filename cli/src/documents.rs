@@ -127,7 +127,10 @@ mod tests {
     #[test]
     fn one_is_a_document_and_several_are_a_list() {
         let (a, b) = (json!({"a": 1}), json!({"b": 2}));
-        assert_eq!(show(&[a.clone()], false).unwrap(), "{\n  \"a\": 1\n}\n");
+        assert_eq!(
+            show(std::slice::from_ref(&a), false).unwrap(),
+            "{\n  \"a\": 1\n}\n"
+        );
         assert!(show(&[a.clone(), b.clone()], false).unwrap().starts_with('['));
         assert_eq!(show(&[a, b], true).unwrap(), "a: 1\n---\nb: 2\n");
     }

@@ -72,6 +72,17 @@ impl Change {
         !self.ref_metadata.is_empty()
     }
 
+    /// What concerns the chosen containers, and the rest. The patch that concerns no container is in neither.
+    pub(super) fn split(&self, chosen: &BTreeSet<String>) -> (Self, Self) {
+        let part = |inside: bool| Self {
+            images: of(&self.images, chosen, inside),
+            metadata_patch: None,
+            ref_metadata: of(&self.ref_metadata, chosen, inside),
+            resources: of(&self.resources, chosen, inside),
+        };
+        (part(true), part(false))
+    }
+
     /// Containers that change.
     #[must_use]
     pub fn containers(&self) -> BTreeSet<&str> {
@@ -82,4 +93,12 @@ impl Change {
             .map(String::as_str)
             .collect()
     }
+}
+
+/// Entries of containers that are chosen, or that are not.
+fn of<T: Clone>(all: &BTreeMap<String, T>, chosen: &BTreeSet<String>, inside: bool) -> BTreeMap<String, T> {
+    all.iter()
+        .filter(|(name, _)| chosen.contains(*name) == inside)
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect()
 }

@@ -203,60 +203,38 @@ fn write_batch(
         patch.overlay(metadata);
     }
     let chosen = batch::choose(pod, change);
+    let (present, later) = change.split(&chosen);
     let records = state.last_container_statuses.get_or_insert_default();
-    state.next_container_images.clear();
-    state.next_container_ref_metadata.clear();
-    state.next_container_resources.clear();
-    let mut resized = Vec::new();
-    for (name, image) in &change.images {
-        if !chosen.contains(name) {
-            state.next_container_images.insert(name.clone(), image.clone());
-            continue;
-        }
-        let container = container(pod, name);
+    for (name, image) in &present.images {
         // A container that has the image already will not report another one.
-        if container.is_some_and(|container| container.image.as_ref() != Some(image)) {
-            patch
-                .container(name)
-                .insert("image".to_owned(), image.as_str().into());
+        if container(pod, name).is_some_and(|container| container.image.as_ref() != Some(image)) {
+            let fields = patch.container(name);
+            fields.insert("image".to_owned(), image.as_str().into());
             if let Some(image_id) = image_id(pod, name) {
                 records.insert(name.clone(), ImageRecord { image_id });
             }
         }
     }
-    for (name, resources) in &change.resources {
-        if !chosen.contains(name) {
-            state
-                .next_container_resources
-                .insert(name.clone(), resources.clone());
-            continue;
-        }
-        let Some(differs) = container(pod, name).and_then(|container| differing(container, resources)) else {
-            continue;
-        };
-        if resize {
-            resized.push(json!({"name": name, "resources": differs}));
-        } else {
-            patch
-                .container(name)
-                .insert("resources".to_owned(), json!(differs));
+    let mut resized = Vec::new();
+    for (name, resources) in &present.resources {
+        match container(pod, name).and_then(|container| differing(container, resources)) {
+            Some(differs) if resize => resized.push(json!({"name": name, "resources": differs})),
+            Some(differs) => {
+                patch
+                    .container(name)
+                    .insert("resources".to_owned(), json!(differs));
+            }
+            None => {}
         }
     }
-    for (name, refs) in &change.ref_metadata {
-        if !chosen.contains(name) {
-            state
-                .next_container_ref_metadata
-                .insert(name.clone(), refs.clone());
-            continue;
-        }
-        let texts = |map: &BTreeMap<String, String>| -> Vec<(String, Value)> {
-            map.iter()
-                .map(|(key, value)| (key.clone(), value.as_str().into()))
-                .collect()
-        };
-        patch.labels.extend(texts(&refs.labels));
-        patch.annotations.extend(texts(&refs.annotations));
+    for refs in present.ref_metadata.into_values() {
+        let texts = |map: BTreeMap<String, String>| map.into_iter().map(|(key, value)| (key, value.into()));
+        patch.labels.extend(texts(refs.labels));
+        patch.annotations.extend(texts(refs.annotations));
     }
+    state.next_container_images = later.images;
+    state.next_container_ref_metadata = later.ref_metadata;
+    state.next_container_resources = later.resources;
     let chosen: Vec<String> = chosen.into_iter().collect();
     state.pre_check_before_next = state.has_next().then(|| PreCheck {
         containers_required_ready: chosen.clone(),

@@ -285,6 +285,12 @@ fn small(name: &str) -> &'static [(&'static str, Kind)] {
             ("subPath", Text),
             ("subPathExpr", Text),
         ],
+        _ => handler(name),
+    }
+}
+
+fn handler(name: &str) -> &'static [(&'static str, Kind)] {
+    match name {
         "Probe" => &[
             ("exec", Ptr("Exec")),
             ("httpGet", Ptr("HttpGet")),
@@ -314,6 +320,12 @@ fn small(name: &str) -> &'static [(&'static str, Kind)] {
         ],
         "TcpSocket" => &[("port", NumberAlways), ("host", Text)],
         "Grpc" => &[("port", NumberAlways), ("service", Nullable)],
+        _ => pod_part(name),
+    }
+}
+
+fn pod_part(name: &str) -> &'static [(&'static str, Kind)] {
+    match name {
         "SecurityContext" => &[("capabilities", Ptr("Capabilities"))],
         "Capabilities" => &[("add", Plain), ("drop", Plain)],
         "PodSecurityContext" => &[("supplementalGroups", Plain), ("sysctls", Plain)],

@@ -23,7 +23,7 @@ pub fn fill_template(template: &mut Value, pull: PullDefault, host_ports: bool) 
     each(spec, "volumes", volume);
     let host_ports = host_ports && spec.get("hostNetwork") == Some(&Value::Bool(true));
     each(spec, "initContainers", |fields| {
-        container(fields, PullDefault::ByTag, host_ports)
+        container(fields, PullDefault::ByTag, host_ports);
     });
     each(spec, "containers", |fields| container(fields, pull, host_ports));
     text(spec, "restartPolicy", "Always");

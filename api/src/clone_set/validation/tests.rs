@@ -430,7 +430,11 @@ fn updates() {
         "{:?}",
         report.errors
     );
-    let report = validate(&newer(&with(&[changed.clone()])), Some(&old), &context);
+    let report = validate(
+        &newer(&with(std::slice::from_ref(&changed))),
+        Some(&old),
+        &context,
+    );
     assert_eq!(report, Report::default(), "another policy makes the pods anew");
     let old = older(&base());
     let only = ("spec/updateStrategy", json!({"type": "InPlaceOnly"}));

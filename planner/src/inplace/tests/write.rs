@@ -23,7 +23,7 @@ fn target(grace_seconds: i32) -> Target<'static> {
     }
 }
 
-fn change(value: Value) -> Change {
+fn change(value: &Value) -> Change {
     Change {
         images: serde_json::from_value(value["images"].clone()).unwrap_or_default(),
         metadata_patch: value.get("patch").cloned(),
@@ -115,7 +115,7 @@ fn a_change_writes_what_openkruise_wrote() {
     let after = pods("updating").remove(0);
     let written = begin(
         &before,
-        &change(json!({"images": {"main": "nginx:1.15.1"}})),
+        &change(&json!({"images": {"main": "nginx:1.15.1"}})),
         &Target {
             revision: "alpha-c45fbdb7c",
             label: "c45fbdb7c",
@@ -140,7 +140,7 @@ fn a_change_writes_what_openkruise_wrote() {
 fn batches_follow_priorities() {
     let pod = running(&[("a", Some(10)), ("b", Some(0)), ("c", None)]);
     let all = change(
-        json!({"images": {"a": "a:2", "b": "b:2", "c": "c:2"}, "patch": {"metadata": {"labels": {"x": "y"}}}}),
+        &json!({"images": {"a": "a:2", "b": "b:2", "c": "c:2"}, "patch": {"metadata": {"labels": {"x": "y"}}}}),
     );
     let first = begin(&pod, &all, &target(0), Options::default(), now());
     assert_eq!(
@@ -181,7 +181,7 @@ fn batches_follow_priorities() {
 #[test]
 fn containers_that_share_a_key_change_together() {
     let pod = running(&[("a", Some(10)), ("b", Some(5)), ("c", Some(0)), ("d", Some(0))]);
-    let shared = change(json!({
+    let shared = change(&json!({
         "images": {"a": "a:2", "d": "d:2"},
         "refs": {"a": {"labels": {"k": "1"}}, "b": {"labels": {"k": "1"}, "annotations": {"m": "1"}}, "c": {"annotations": {"m": "1"}},
             "d": {"annotations": {"k": "1"}}},
@@ -209,7 +209,7 @@ fn containers_that_share_a_key_change_together() {
 #[test]
 fn resources_go_through_resize_where_there_is_one() {
     let pod = running(&[("a", None)]);
-    let more = change(json!({"resources": {"a": {"limits": {"cpu": "2"}, "requests": {"memory": "1Gi"}}}}));
+    let more = change(&json!({"resources": {"a": {"limits": {"cpu": "2"}, "requests": {"memory": "1Gi"}}}}));
     let written = begin(&pod, &more, &target(0), SCALING, now());
     assert_eq!(
         written.resize,
@@ -234,14 +234,14 @@ fn resources_go_through_resize_where_there_is_one() {
         "2"
     );
     // What the container has already is not written again.
-    let same = change(json!({"resources": {"a": {"limits": {"cpu": "1000m"}}}}));
+    let same = change(&json!({"resources": {"a": {"limits": {"cpu": "1000m"}}}}));
     assert_eq!(begin(&pod, &same, &target(0), SCALING, now()).resize, None);
 }
 
 #[test]
 fn a_batch_of_resources_alone_is_written_too() {
     let pod = running(&[("a", Some(10)), ("b", Some(0))]);
-    let both = change(json!({"images": {"a": "a:2"}, "resources": {"b": {"limits": {"cpu": "2"}}}}));
+    let both = change(&json!({"images": {"a": "a:2"}, "resources": {"b": {"limits": {"cpu": "2"}}}}));
     let first = begin(&pod, &both, &target(0), SCALING, now());
     assert_eq!(first.resize, None);
     let second = next_batch(&apply(&pod, &first.pod), true, now()).expect("one is left");
@@ -269,16 +269,16 @@ fn when_a_pod_is_made_not_ready() {
     ] {
         let pod = running(&[("a", None)]);
         assert_eq!(
-            not_ready(&pod, &change(what.clone()), options, now()).is_some(),
+            not_ready(&pod, &change(what), options, now()).is_some(),
             expected,
             "{what}"
         );
         let mut ungated = pod;
         ungated.spec.as_mut().expect("a spec").readiness_gates = None;
-        assert_eq!(not_ready(&ungated, &change(what.clone()), options, now()), None);
+        assert_eq!(not_ready(&ungated, &change(what), options, now()), None);
     }
     let pod = running(&[("a", None)]);
-    let patch = not_ready(&pod, &change(image.clone()), SCALING, now()).expect("gated");
+    let patch = not_ready(&pod, &change(&image), SCALING, now()).expect("gated");
     assert_eq!(
         patch["status"]["conditions"][1],
         json!({"type": "Ready", "status": "False", "reason": "ReadinessGatesNotReady", "lastTransitionTime": "2026-11-30T17:00:00Z"})
@@ -291,7 +291,7 @@ fn when_a_pod_is_made_not_ready() {
         .as_mut()
         .expect("some")[1]
         .status = "False".to_owned();
-    let patch = not_ready(&down, &change(image), SCALING, now()).expect("gated");
+    let patch = not_ready(&down, &change(&image), SCALING, now()).expect("gated");
     assert_eq!(patch["status"]["conditions"].as_array().map(Vec::len), Some(1));
 }
 
@@ -300,7 +300,7 @@ fn grace_writes_the_change_down_and_makes_it_later() {
     let mut pod = running(&[("a", None)]);
     let old = pod.metadata.annotations.as_mut().expect("some");
     old.insert(names::IN_PLACE_STATE_OLD.to_owned(), "{}".to_owned());
-    let all = change(json!({"images": {"a": "a:2"}, "patch": {"metadata": {"labels": {"x": "y"}}}}));
+    let all = change(&json!({"images": {"a": "a:2"}, "patch": {"metadata": {"labels": {"x": "y"}}}}));
     let first = begin(&pod, &all, &target(30), Options::default(), now());
     assert!(
         first.pod.get("spec").is_none()
@@ -345,7 +345,7 @@ fn grace_writes_the_change_down_and_makes_it_later() {
         }
     );
     // Metadata that nobody reads has nothing to wait for.
-    let labels = change(json!({"patch": {"metadata": {"labels": {"x": "z"}}}}));
+    let labels = change(&json!({"patch": {"metadata": {"labels": {"x": "z"}}}}));
     let written = begin(&pod, &labels, &target(30), Options::default(), now());
     assert_eq!(written.pod["metadata"]["labels"]["x"], "z");
 }
@@ -353,18 +353,18 @@ fn grace_writes_the_change_down_and_makes_it_later() {
 #[test]
 fn batches_that_an_earlier_change_left_are_not_lost() {
     let pod = running(&[("a", Some(10)), ("b", Some(0))]);
-    let both = change(json!({"images": {"a": "a:2", "b": "b:2"}}));
+    let both = change(&json!({"images": {"a": "a:2", "b": "b:2"}}));
     let pod = apply(
         &pod,
         &begin(&pod, &both, &target(0), Options::default(), now()).pod,
     );
     // The next revision changes the first container again and leaves the second as the last one wanted it.
-    let again = change(json!({"images": {"a": "a:3"}}));
+    let again = change(&json!({"images": {"a": "a:3"}}));
     let written = begin(&pod, &again, &target(0), Options::default(), now());
     let state = annotation(&written.pod, names::IN_PLACE_STATE);
     assert_eq!(state["nextContainerImages"], json!({"b": "b:2"}));
     // Back to the first revision: the second container has its image, and nothing is recorded that could not change.
-    let back = change(json!({"images": {"a": "a:1", "b": "b:1"}}));
+    let back = change(&json!({"images": {"a": "a:1", "b": "b:1"}}));
     let mut there = apply(
         &pod,
         &begin(&pod, &back, &target(0), Options::default(), now()).pod,
