@@ -1,3 +1,4 @@
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::super::defaults::{TemplateDefaults, fill, fill_v1alpha1};
@@ -521,4 +522,62 @@ fn protected_sets_are_not_deleted() {
         jiff::Timestamp::UNIX_EPOCH,
     ));
     assert!(check_delete(&leaving, 0, &on).is_ok());
+}
+
+/// Any JSON, with the names of fields that templates have, so that it goes deep.
+fn anything() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        "[a-z0-9.%:/Gi-]{0,6}".prop_map(Value::from),
+    ];
+    let key = prop::sample::select(vec![
+        "metadata",
+        "spec",
+        "containers",
+        "initContainers",
+        "name",
+        "image",
+        "ports",
+        "resources",
+        "limits",
+        "cpu",
+        "env",
+        "valueFrom",
+        "volumes",
+        "secret",
+        "projected",
+        "livenessProbe",
+        "httpGet",
+        "labels",
+        "hostNetwork",
+        "status",
+        "x",
+    ]);
+    leaf.prop_recursive(6, 48, 4, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::btree_map(key.clone(), inner, 0..5).prop_map(|map| {
+                Value::Object(
+                    map.into_iter()
+                        .map(|(key, value)| (key.to_owned(), value))
+                        .collect(),
+                )
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn nothing_panics(template in anything(), claims in anything()) {
+        let object = with(&[("spec/template", template), ("spec/volumeClaimTemplates", claims)]);
+        let mut set: CloneSet = serde_json::from_value(object).expect("readable");
+        fill(&mut set, TemplateDefaults::Fill { host_ports: true });
+        let once = set.clone();
+        fill(&mut set, TemplateDefaults::Fill { host_ports: true });
+        prop_assert_eq!(&set, &once, "defaults are stable");
+        let _ = validate(&set, Some(&once), &ALONE);
+    }
 }

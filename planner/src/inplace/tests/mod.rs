@@ -1,5 +1,6 @@
 mod decide;
 mod finished;
+mod random;
 mod write;
 
 use jiff::Timestamp;

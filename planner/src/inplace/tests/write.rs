@@ -57,7 +57,7 @@ fn running(barriers: &[(&str, Option<i32>)]) -> Pod {
 }
 
 /// What the API server makes of a strategic merge patch, as far as these patches go.
-fn apply(pod: &Pod, patch: &Value) -> Pod {
+pub(super) fn apply(pod: &Pod, patch: &Value) -> Pod {
     let mut value = serde_json::to_value(pod).expect("writable");
     for part in ["labels", "annotations"] {
         for (key, new) in patch["metadata"][part].as_object().into_iter().flatten() {
