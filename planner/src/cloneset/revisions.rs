@@ -78,12 +78,7 @@ impl<'a> Revisions<'a> {
 
     fn choose_update(&mut self, snapshot: &CloneSetSnapshot<'a>, draft: &mut Draft) {
         let newest = self.own.last().map_or(0, |revision| revision.number);
-        let equal = self
-            .own
-            .iter()
-            .rev()
-            .copied()
-            .find(|known| revision::equal(&known.data, &self.update_data));
+        let equal = self.equal();
         let Some(equal) = equal else {
             self.update_number = newest + 1;
             return self.create(snapshot, draft);
@@ -108,6 +103,20 @@ impl<'a> Revisions<'a> {
             annotations,
             reason: "WantedAgain",
         });
+    }
+
+    /// The newest revision of the template: by its bytes, or, if somebody else wrote them in another form, by what they mean.
+    fn equal(&self) -> Option<&'a RevisionView> {
+        let newest_first = || self.own.iter().rev().copied();
+        let wanted = revision::template_of(&self.update_data);
+        newest_first()
+            .find(|known| revision::equal(&known.data, &self.update_data))
+            .or_else(|| {
+                newest_first().find(|known| {
+                    let known = revision::template_of(&known.data);
+                    matches!((&known, &wanted), (Some(a), Some(b)) if revision::same_template(a, b))
+                })
+            })
     }
 
     fn take(&mut self, view: &'a RevisionView) {
