@@ -57,6 +57,8 @@ pub(crate) enum Command {
     InPlace(crate::inplace::InPlaceArgs),
     /// Convert objects between v1alpha1 and v1beta1, without a cluster.
     Convert(crate::convert::ConvertArgs),
+    /// Show what a CloneSet would do next, and why no more: from files without a cluster, or of a cluster. Nothing is written.
+    Plan(Box<crate::plan::PlanArgs>),
     /// Print the version of this program.
     Version,
     /// Print a completion script, for example: source <(kruisectl completion bash)

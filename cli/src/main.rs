@@ -17,6 +17,7 @@ mod fake;
 mod human;
 mod inplace;
 mod output;
+mod plan;
 mod pull;
 mod tasks;
 mod validate;
@@ -46,6 +47,7 @@ async fn run(cli: Cli) -> anyhow::Result<exit::Code> {
         Command::Validate(args) => validate::run(&args),
         Command::InPlace(args) => inplace::run(&args),
         Command::Convert(args) => convert::run(&args),
+        Command::Plan(args) => plan::run(&cli.global, *args).await,
         Command::Version => {
             output::put(concat!("kruisectl ", env!("CARGO_PKG_VERSION"), "\n"))?;
             Ok(exit::Code::Success)

@@ -3,6 +3,7 @@
 //! Nothing here does IO, reads a clock, draws random numbers or depends on hash order: time and generators are arguments. The
 //! same snapshot therefore gives the same plan, in a test, in `kruisectl` and in production.
 //!
+//! - [`cloneset`]: which pods of a CloneSet to create, delete and update, and why no more.
 //! - [`image_list_job`]: which jobs an ImageListPullJob needs, and how it stands.
 //! - [`inplace`]: whether a pod can be changed in place, what to write to it, and whether it is done.
 //! - [`job`]: which nodes of an ImagePullJob get an order now, what its status says, when to look again.

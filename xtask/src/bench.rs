@@ -2,6 +2,7 @@
 
 mod baseline;
 mod bed;
+mod cloneset;
 mod control_plane;
 mod jobs;
 mod manager;
@@ -16,10 +17,13 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// The manager with thousands of agents: memory, storms, broadcasts, latency, CPU per order, API writes.
     ControlPlane(control_plane::Args),
+    /// How long a plan for a CloneSet takes, by the number of its pods, beside the targets.
+    Cloneset(cloneset::Args),
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::ControlPlane(args) => control_plane::run(args),
+        Command::Cloneset(args) => cloneset::run(args),
     }
 }
