@@ -8,6 +8,7 @@
 //! - [`inplace`]: whether a pod can be changed in place, what to write to it, and whether it is done.
 //! - [`job`]: which nodes of an ImagePullJob get an order now, what its status says, when to look again.
 //! - [`lease`]: leader election, as steps over observations of the Lease.
+//! - [`node_image`]: which tags of a NodeImage are requests, and how they are answered.
 //! - [`node`]: what an agent may do: fencing, contact lease, retries, reasons of failures, bytes.
 //! - [`revision`]: bytes, hash and name of a template's ControllerRevision.
 
@@ -19,6 +20,7 @@ pub mod inplace;
 pub mod job;
 pub mod lease;
 pub mod node;
+pub mod node_image;
 pub mod restart;
 pub mod revision;
 pub mod task;

@@ -14,7 +14,7 @@ use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-pub use status::{FailureSummary, ImagePullJobStatus, Outcomes, conditions};
+pub use status::{Bytes, FailureSummary, ImagePullJobStatus, Outcomes, conditions};
 
 /// Time for one attempt on one node, when the job does not say.
 pub const DEFAULT_TIMEOUT_SECONDS: i32 = 600;
@@ -72,6 +72,14 @@ pub struct ImagePullJobSpec {
     /// IfNotPresent (default) leaves an image alone that is there already; Always asks the registry each time.
     #[serde(default = "if_not_present", skip_serializing_if = "String::is_empty")]
     pub image_pull_policy: String,
+}
+
+impl ImagePullJobSpec {
+    /// Whether the registry is asked although the image is there. A policy that does not exist acts as Always, as in OpenKruise.
+    #[must_use]
+    pub fn always_pulls(&self) -> bool {
+        !matches!(self.image_pull_policy.as_str(), "" | "IfNotPresent")
+    }
 }
 
 fn if_not_present() -> String {

@@ -54,9 +54,29 @@ pub struct ImagePullJobStatus {
     /// Share of the selected nodes that have ended, for example "66.7%".
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// Nodes that are passed over for now: without an agent, not Ready, cordoned, or short of a condition that the job sets.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub deferred: i32,
+    /// Compressed bytes over all nodes whose total was known when this was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes: Option<Bytes>,
     /// Which nodes have ended, in compact form, so that another leader forgets nobody.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub outcomes: Option<Outcomes>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_zero(number: &i32) -> bool {
+    *number == 0
+}
+
+/// Bytes of a job on their way to its nodes. `kruisectl` shows them as they arrive; the status has them as of its last write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Bytes {
+    /// On the nodes.
+    pub done: i64,
+    /// In all.
+    pub total: i64,
 }
 
 /// Failed nodes of one reason.
@@ -87,4 +107,7 @@ pub struct Outcomes {
     /// Nodes that failed for good.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub failed: String,
+    /// Never only: when every node is asked again, in the next round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_round: Option<Time>,
 }

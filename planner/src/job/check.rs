@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use kruise_api::ids::NodeName;
 use kruise_api::intstr;
 
 use super::snapshot::{AgentView, JobSnapshot, TaskState};
@@ -27,7 +28,11 @@ pub(super) fn check(snapshot: &JobSnapshot<'_>, plan: &JobPlan) {
             .get(node)
             .is_some_and(|task| !matches!(task.state, TaskState::Ended(_)));
         assert!(!holds, "{node} has a task already");
+        assert!(snapshot.nodes[node].trouble.is_none(), "{node} is in trouble");
     }
+    probes(snapshot, plan, &assigned);
+    let room = snapshot.room.as_ref().map_or(usize::MAX, |room| room.orders);
+    assert!(plan.assign.len() <= room, "the cluster's caps");
     for (node, _) in &plan.cancel {
         assert!(
             matches!(snapshot.tasks[node].state, TaskState::InFlight { .. }),
@@ -61,5 +66,20 @@ pub(super) fn check(snapshot: &JobSnapshot<'_>, plan: &JobPlan) {
     }
     if let Some(wake) = plan.wake {
         assert!(wake > snapshot.now, "wakes in the past would spin");
+    }
+}
+
+/// A probe goes to a node that waits, and never a second time.
+fn probes(snapshot: &JobSnapshot<'_>, plan: &JobPlan, assigned: &BTreeSet<&NodeName>) {
+    for node in &plan.probe {
+        let view = &snapshot.nodes[node];
+        assert!(view.answers_probes && view.agent == AgentView::Attached);
+        assert!(!assigned.contains(node), "{node} got an order and a question");
+        let memory = snapshot.memory;
+        let asked = memory.probes.get(node).is_some_and(|probe| probe.uid == view.uid);
+        assert!(
+            !asked || memory.probe_round != plan.round,
+            "{node} is asked twice"
+        );
     }
 }

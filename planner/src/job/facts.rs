@@ -5,16 +5,18 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kruise_api::ids::NodeName;
+use kruise_api::image_pull_job::options::PullOptions;
 use kruise_api::image_pull_job::{ImagePullJobStatus, Outcomes};
 use kruise_api::intstr;
 use kruise_api::reference::ImageRef;
 
 use super::outcomes::{NodeSet, round_of, stored};
 use super::selection::select;
-use super::snapshot::{AgentView, JobSnapshot, TaskOutcome, TaskState};
+use super::snapshot::{AgentView, JobSnapshot, NodeView, TaskOutcome, TaskState};
 use super::status::{self, Counters, Failure, Standing};
-use super::times::later;
-use super::waiting::WaitingOn;
+use super::times::{earliest, later};
+use super::update_order::in_update_order;
+use super::waiting::{Deferral, WaitingOn};
 use crate::task::{Reason, pull_task_id};
 
 /// What OpenKruise says of a node that does not answer.
@@ -28,6 +30,7 @@ pub(super) enum Stand {
     InFlight,
     Cancelling,
     Pending,
+    Deferred(Deferral),
     Away,
     MayHold,
 }
@@ -41,6 +44,11 @@ pub(super) struct Facts {
     pub(super) nodes: Vec<(NodeName, Stand)>,
     pub(super) stored: (NodeSet, NodeSet),
     pub(super) deferred_since: BTreeMap<NodeName, Timestamp>,
+    pub(super) options: PullOptions,
+    /// When the first node becomes old enough.
+    pub(super) grown_up: Option<Timestamp>,
+    /// Nodes that would have got an order but for the caps of the cluster.
+    pub(super) capped: usize,
 }
 
 impl Facts {
@@ -50,14 +58,17 @@ impl Facts {
             ImageRef::parse(&snapshot.spec.image).map_err(|error| bad("spec.image", error.to_string()))?;
         let parallelism = intstr::parallelism(snapshot.spec.parallelism.as_ref())
             .map_err(|error| bad("spec.parallelism", error.to_string()))?;
+        let options = PullOptions::parse(snapshot.annotations)
+            .map_err(|error| bad("metadata.annotations", error.to_string()))?;
         let by_pods = snapshot.spec.pod_selector.is_some();
         let selector = if by_pods {
             "spec.podSelector"
         } else {
             "spec.selector"
         };
-        let selected = select(snapshot.spec, snapshot.nodes, snapshot.pods)
-            .map_err(|error| bad(selector, error.to_string()))?;
+        let pods = in_update_order(snapshot.owner, snapshot.pods);
+        let selected =
+            select(snapshot.spec, snapshot.nodes, &pods).map_err(|error| bad(selector, error.to_string()))?;
         let mut facts = Self {
             round: round_of(&image, snapshot.status),
             stored: stored(&image, snapshot.status),
@@ -69,6 +80,9 @@ impl Facts {
                 .map_or(snapshot.now, |time| time.0),
             nodes: Vec::with_capacity(selected.len()),
             deferred_since: BTreeMap::new(),
+            options,
+            grown_up: None,
+            capped: 0,
         };
         for name in selected {
             let stand = facts.stand(snapshot, &name);
@@ -106,8 +120,13 @@ impl Facts {
                 }));
             }
         }
+        if self.is_present(snapshot, name, node) {
+            return Stand::Succeeded;
+        }
         if node.agent == AgentView::Attached {
-            return Stand::Pending;
+            return self
+                .deferral(snapshot, name, node)
+                .map_or(Stand::Pending, Stand::Deferred);
         }
         let since = *snapshot.memory.deferred_since.get(name).unwrap_or(&snapshot.now);
         if later(since, snapshot.clocks.silent_node) <= snapshot.now {
@@ -128,6 +147,23 @@ impl Facts {
         }
     }
 
+    /// What speaks against an order to a node whose agent is there.
+    fn deferral(&mut self, snapshot: &JobSnapshot<'_>, name: &NodeName, node: &NodeView) -> Option<Deferral> {
+        if let Some(trouble) = node.trouble {
+            return Some(Deferral::Trouble(trouble));
+        }
+        if self.options.defer_cordoned && node.cordoned {
+            return Some(Deferral::Cordoned);
+        }
+        let old_enough = self.options.min_node_age.map(|age| later(node.created, age));
+        if let Some(at) = old_enough.filter(|at| *at > snapshot.now) {
+            self.grown_up = earliest([self.grown_up, Some(at)]);
+            return Some(Deferral::TooYoung);
+        }
+        let waits_for_pods = snapshot.ready_pods.is_some_and(|nodes| !nodes.contains(name));
+        waits_for_pods.then_some(Deferral::PodsNotReady)
+    }
+
     pub(super) fn count(&self) -> Counters {
         let of = |wanted: fn(&Stand) -> bool| self.nodes.iter().filter(|(_, stand)| wanted(stand)).count();
         Counters {
@@ -136,6 +172,12 @@ impl Facts {
             succeeded: of(|stand| matches!(stand, Stand::Succeeded)),
             failed: of(|stand| matches!(stand, Stand::Failed(_))),
         }
+    }
+
+    /// Nodes that are passed over for now.
+    fn deferred(&self) -> usize {
+        let passed_over = |stand: &Stand| matches!(stand, Stand::Deferred(_) | Stand::Away);
+        self.nodes.iter().filter(|(_, stand)| passed_over(stand)).count()
     }
 
     pub(super) fn status(
@@ -187,8 +229,11 @@ impl Facts {
                 &failures,
                 snapshot.now,
             ),
+            deferred: i32::try_from(self.deferred()).unwrap_or(i32::MAX),
+            bytes: snapshot.bytes.filter(|bytes| bytes.total > 0),
             failures,
             outcomes: Some(Outcomes {
+                next_round: self.next_round(snapshot),
                 round: i32::try_from(self.round).unwrap_or(i32::MAX),
                 image: self.image.canonical().to_owned(),
                 succeeded: succeeded.encode(),

@@ -24,6 +24,10 @@ pub struct JobPlan {
     pub image: Option<ImageRef>,
     /// Nodes to give an order to, first things first.
     pub assign: Vec<NodeName>,
+    /// Nodes to ask whether they have the image already.
+    pub probe: Vec<NodeName>,
+    /// Orders that the caps of the cluster kept back.
+    pub capped: usize,
     /// Nodes to take the order back from, and why.
     pub cancel: Vec<(NodeName, &'static str)>,
     /// As the job stands now, the new orders included.
@@ -65,6 +69,8 @@ pub enum WriteReason {
     Unsaved,
     /// The number of selected nodes has changed.
     Selection,
+    /// A job that never completes asks all nodes again.
+    Round,
     /// The job is over.
     Completed,
 }
@@ -204,6 +210,9 @@ fn invalid(snapshot: &JobSnapshot<'_>, previous: &ImagePullJobStatus, problem: W
 
 impl Facts {
     pub(super) fn plan(mut self, snapshot: &JobSnapshot<'_>, previous: &ImagePullJobStatus) -> JobPlan {
+        if self.round_is_over(snapshot) {
+            return self.begin_round(snapshot, previous);
+        }
         let deadline = self.deadline(snapshot);
         let expired = deadline.is_some_and(|deadline| deadline <= snapshot.now);
         let mut cancel = self.superseded(snapshot);
@@ -237,6 +246,12 @@ impl Facts {
             strip_finalizer: snapshot.legacy_finalizer,
             wake: deadline.filter(|_| !complete),
             image: Some(self.image.clone()),
+            probe: if complete {
+                Vec::new()
+            } else {
+                self.probe(snapshot)
+            },
+            capped: self.capped,
             assign,
             cancel,
             counters,
@@ -276,6 +291,10 @@ impl Facts {
         let clocks = &snapshot.clocks;
         plan.wake = earliest([
             plan.wake,
+            self.grown_up,
+            self.next_round(snapshot)
+                .map(|at| at.0)
+                .filter(|at| *at > snapshot.now),
             silent,
             future(clocks.reserve_until),
             future(clocks.grace_until),

@@ -1,11 +1,11 @@
 //! What a plan is made from.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey, TaskId};
-use kruise_api::image_pull_job::{ImagePullJobSpec, ImagePullJobStatus};
+use kruise_api::image_pull_job::{Bytes, ImagePullJobSpec, ImagePullJobStatus};
 
 use crate::task::{Phase, Progress, Reason};
 
@@ -22,6 +22,10 @@ pub struct JobSnapshot<'a> {
     pub deleting: bool,
     /// Whether the job carries OpenKruise's finalizer.
     pub legacy_finalizer: bool,
+    /// `metadata.annotations`.
+    pub annotations: &'a BTreeMap<String, String>,
+    /// The workload that controls the job, if one does.
+    pub owner: Option<Owner>,
     /// What is wanted.
     pub spec: &'a ImagePullJobSpec,
     /// As last read from, or written to, the API.
@@ -30,8 +34,14 @@ pub struct JobSnapshot<'a> {
     pub nodes: &'a BTreeMap<NodeName, NodeView>,
     /// Whether nodes exist that are too young to be selected yet.
     pub young_nodes: bool,
-    /// Pods of the job's namespace that match its podSelector and sit on a node, in update order of their workload. Empty for jobs without podSelector.
+    /// Pods of the job's namespace that match its podSelector and sit on a node, by name. Empty for jobs without podSelector.
     pub pods: &'a [PodView],
+    /// Nodes with a Ready pod that the job waits for; none for jobs that wait for no pods.
+    pub ready_pods: Option<&'a BTreeSet<NodeName>>,
+    /// Orders that the caps of the cluster leave for this job; none without caps.
+    pub room: Option<Room>,
+    /// Bytes of all nodes under this leader whose total is known.
+    pub bytes: Option<Bytes>,
     /// Tasks of this job by node, at most one each, those of earlier rounds included while they hold a slot.
     pub tasks: &'a BTreeMap<NodeName, TaskView>,
     /// What the caller remembers between plans.
@@ -51,6 +61,47 @@ pub struct NodeView {
     pub labels: BTreeMap<String, String>,
     /// Its agent.
     pub agent: AgentView,
+    /// When the Node object was made.
+    pub created: Timestamp,
+    /// Whether new pods are kept off it.
+    pub cordoned: bool,
+    /// Why nothing new should be pulled there.
+    pub trouble: Option<NodeTrouble>,
+    /// Whether it has as many tasks as it runs at once.
+    pub busy: bool,
+    /// Whether its agent tells what is present when asked.
+    pub answers_probes: bool,
+}
+
+/// What a node says of itself that speaks against a pull.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum NodeTrouble {
+    /// It is not Ready.
+    NotReady,
+    /// It is short of disk: what is pulled now would be thrown away.
+    DiskPressure,
+    /// Its network is not set up.
+    NetworkUnavailable,
+}
+
+/// What controls a job, as far as the order of nodes goes by it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Owner {
+    /// Replaces pods in the order of a CloneSet, or of a SidecarSet.
+    CloneSet,
+    /// Replaces pods from the highest ordinal down.
+    StatefulSet,
+    /// Another kind of this group; pods by name.
+    Other,
+}
+
+/// What the caps of the cluster leave for one job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Room {
+    /// Orders that it may have on top of those that it has.
+    pub orders: usize,
+    /// The cap that binds, for people: "20 pulls from docker.io".
+    pub cap: String,
 }
 
 /// An agent as far as hand-out is concerned.
@@ -67,8 +118,34 @@ pub enum AgentView {
 /// A pod of a podSelector job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
+    /// Its name.
+    pub name: String,
     /// Node that the pod sits on.
     pub node: NodeName,
+    /// Its phase.
+    pub phase: PodPhase,
+    /// Whether it is Ready.
+    pub ready: bool,
+    /// Since when, if it is.
+    pub ready_since: Option<Timestamp>,
+    /// What its owner asks for its deletion; lower goes first.
+    pub deletion_cost: i32,
+    /// Restarts of the container with the most.
+    pub restarts: i32,
+    /// When it was made.
+    pub created: Timestamp,
+}
+
+/// Phase of a pod, in the order in which workloads replace them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum PodPhase {
+    /// Pending, or one that does not exist yet.
+    #[default]
+    Pending,
+    /// Nobody knows.
+    Unknown,
+    /// Running.
+    Running,
 }
 
 /// A task of the job.
@@ -119,6 +196,30 @@ pub struct JobMemory {
     pub unsaved_since: Option<Timestamp>,
     /// Since when a selected node has been passed over for want of an agent. Taken from the last plan.
     pub deferred_since: BTreeMap<NodeName, Timestamp>,
+    /// Round that the probes are about; those of another one count for nothing.
+    pub probe_round: u32,
+    /// What nodes were asked about the image, and what they said.
+    pub probes: BTreeMap<NodeName, Probe>,
+}
+
+/// A question to an agent whether it has the image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// The node that was asked; another may have come by its name.
+    pub uid: NodeUid,
+    /// What came of it.
+    pub answer: ProbeAnswer,
+}
+
+/// What came of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProbeAnswer {
+    /// Nothing yet.
+    Asked,
+    /// The image is not there, or nobody can say: an order will tell.
+    Absent,
+    /// Present and whole, as the leader heard at this moment.
+    Present(Timestamp),
 }
 
 /// Spans and moments of this leadership.

@@ -1,4 +1,6 @@
+mod conditions;
 mod random;
+mod rows;
 mod window;
 mod world;
 mod writes;

@@ -10,7 +10,7 @@ use super::plan::in_flight;
 use super::snapshot::{AgentView, JobSnapshot, NodeView, TaskState};
 use super::status::{Counters, Failure};
 use super::times::until;
-use super::waiting::WaitingOn;
+use super::waiting::{Deferral, WaitingOn};
 use crate::task::Reason;
 
 /// Nodes without an agent that are named one by one.
@@ -75,18 +75,24 @@ impl Facts {
             .values()
             .filter(|task| matches!(task.state, TaskState::InFlight { .. } | TaskState::Cancelling))
             .count();
-        let mut free = (self.parallelism as usize).saturating_sub(held + may_hold);
+        let window = (self.parallelism as usize).saturating_sub(held + may_hold);
+        let free = window.min(snapshot.room.as_ref().map_or(usize::MAX, |room| room.orders));
         let mut assign = Vec::new();
-        for (name, stand) in &mut self.nodes {
-            if free == 0 {
-                break;
-            }
-            if *stand == Stand::Pending {
-                *stand = Stand::InFlight;
-                assign.push(name.clone());
-                free -= 1;
+        // A node that has as much to do as it runs at once comes after the others: there an order would only wait.
+        for busy in [false, true] {
+            for (name, stand) in &mut self.nodes {
+                if assign.len() == free {
+                    break;
+                }
+                let is_busy = snapshot.nodes.get(name).is_some_and(|node| node.busy);
+                if *stand == Stand::Pending && is_busy == busy {
+                    *stand = Stand::InFlight;
+                    assign.push(name.clone());
+                }
             }
         }
+        let pending = self.nodes.iter().filter(|(_, stand)| *stand == Stand::Pending);
+        self.capped = pending.count().min(window - free);
         assign
     }
 
@@ -109,6 +115,15 @@ impl Facts {
         } else if let Some((agents, until_then)) = kept {
             let left = until(snapshot.now, until_then);
             waiting.push(WaitingOn::Reserved { agents, left });
+        } else if self.capped > 0 {
+            waiting.push(WaitingOn::Capped {
+                cap: snapshot
+                    .room
+                    .as_ref()
+                    .map(|room| room.cap.clone())
+                    .unwrap_or_default(),
+                nodes: self.capped,
+            });
         } else if pending > 0 {
             let in_flight = counters.active;
             waiting.push(WaitingOn::WindowFull {
@@ -117,6 +132,7 @@ impl Facts {
                 pending,
             });
         }
+        waiting.extend(self.deferrals());
         let away = self.nodes.iter().filter(|(_, stand)| *stand == Stand::Away);
         for (name, _) in away.clone().take(AWAY_NAMED) {
             let since = self
@@ -139,6 +155,26 @@ impl Facts {
                 WaitingOn::NoNodes
             });
         }
+        let next = self
+            .next_round(snapshot)
+            .filter(|_| counters.ended() == counters.desired);
+        if let Some(next) = next.filter(|_| counters.desired > 0) {
+            waiting.push(WaitingOn::NextRound {
+                left: until(snapshot.now, next.0),
+            });
+        }
         waiting
+    }
+
+    /// Nodes that are passed over although their agent is there, by why.
+    fn deferrals(&self) -> Vec<WaitingOn> {
+        let mut by_reason: BTreeMap<Deferral, (NodeName, usize)> = BTreeMap::new();
+        for (name, stand) in &self.nodes {
+            if let Stand::Deferred(why) = stand {
+                by_reason.entry(*why).or_insert_with(|| (name.clone(), 0)).1 += 1;
+            }
+        }
+        let waiting = |(why, (node, nodes))| WaitingOn::Deferred { why, node, nodes };
+        by_reason.into_iter().map(waiting).collect()
     }
 }

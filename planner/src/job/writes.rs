@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
-use kruise_api::image_pull_job::ImagePullJobStatus;
+use kruise_api::image_pull_job::{ImagePullJobStatus, conditions};
 
 use super::facts::Facts;
 use super::plan::{JobEvent, JobPlan, WriteReason, counters_of};
@@ -40,6 +40,8 @@ impl Facts {
             () if previous.start_time.is_none() => Some(WriteReason::Start),
             () if previous.observed_generation != Some(snapshot.generation) => Some(WriteReason::Edited),
             () if before.failed == 0 && plan.counters.failed > 0 => Some(WriteReason::FirstFailure),
+            // Annotations have no generation: a job that is cured, or paused, by one of them says so all the same.
+            () if progressing(previous) != progressing(&plan.status) => Some(WriteReason::Edited),
             () if more_quarters && due(since_write(STEP_INTERVAL)) => Some(WriteReason::Step),
             () if unsaved.is_some_and(|at| at <= snapshot.now) => Some(WriteReason::Unsaved),
             () if selection_changed && due(since_write(SAVE_INTERVAL)) => Some(WriteReason::Selection),
@@ -83,4 +85,11 @@ impl Facts {
             _ => None,
         }
     }
+}
+
+/// How the job stands, in one word.
+fn progressing(status: &ImagePullJobStatus) -> Option<&str> {
+    let mut all = status.conditions.iter();
+    all.find(|condition| condition.type_ == conditions::PROGRESSING)
+        .map(|condition| condition.reason.as_str())
 }

@@ -19,6 +19,8 @@ enum Happening {
     Parallelism(i32),
     Pass(i64),
     Failover,
+    Trouble(usize, bool),
+    Answer(usize, bool),
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
@@ -33,6 +35,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => (-1..5_i32).prop_map(Happening::Parallelism),
         3 => (1..40_i64).prop_map(Happening::Pass),
         1 => Just(Happening::Failover),
+        1 => (1..=6_usize, any::<bool>()).prop_map(|(i, on)| Happening::Trouble(i, on)),
+        2 => (1..=6_usize, any::<bool>()).prop_map(|(i, present)| Happening::Answer(i, present)),
     ]
 }
 
@@ -69,6 +73,15 @@ fn happen(world: &mut World, what: &Happening) {
             world.generation += 1;
         }
         Happening::Pass(seconds) => world.pass(*seconds),
+        Happening::Trouble(i, on) => {
+            world.node(&format!("node{i}")).trouble = on.then_some(NodeTrouble::NotReady);
+        }
+        Happening::Answer(i, present) => {
+            let name = format!("node{i}");
+            if world.memory.probes.contains_key(&NodeName::new(name.as_str())) {
+                world.answer(&name, *present);
+            }
+        }
         Happening::Failover => {
             world.memory = JobMemory {
                 last_write: Some(world.now),
@@ -83,6 +96,9 @@ proptest! {
     #[test]
     fn promises_hold_through_anything(happenings in prop::collection::vec(happening(), 0..120)) {
         let mut world = World::new(6, r#"{"parallelism":2}"#);
+        for node in world.nodes.values_mut() {
+            node.answers_probes = true;
+        }
         world.step();
         for what in &happenings {
             happen(&mut world, what);
@@ -92,6 +108,7 @@ proptest! {
         happen(&mut world, &Happening::Parallelism(2));
         for i in 1..=6 {
             happen(&mut world, &Happening::Back(i));
+            happen(&mut world, &Happening::Trouble(i, false));
         }
         for _ in 0..40 {
             for i in 1..=6 {

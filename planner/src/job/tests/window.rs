@@ -3,7 +3,7 @@
 use jiff::SignedDuration;
 use kruise_api::ids::NodeName;
 
-use super::world::{World, names};
+use super::world::{World, names, pod};
 use crate::job::*;
 
 #[test]
@@ -72,8 +72,10 @@ fn pods_select_in_their_order() {
         r#"{"parallelism":9,"podSelector":{"matchLabels":{"app":"x"}}}"#,
     );
     world.pods = ["node2", "node1", "node2", "gone"]
-        .map(|node| PodView { node: node.into() })
-        .into();
+        .iter()
+        .enumerate()
+        .map(|(i, node)| pod(&format!("pod{i}"), node))
+        .collect();
     assert_eq!(names(&world.step()), ["node2", "node1"]);
 }
 

@@ -1,6 +1,6 @@
 //! A job with everything around it, that tests change step by step.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey};
@@ -17,6 +17,10 @@ pub(super) struct World {
     pub(super) key: ObjectKey,
     pub(super) generation: i64,
     pub(super) deleting: bool,
+    pub(super) annotations: BTreeMap<String, String>,
+    pub(super) owner: Option<Owner>,
+    pub(super) ready_pods: Option<BTreeSet<NodeName>>,
+    pub(super) room: Option<Room>,
     pub(super) spec: ImagePullJobSpec,
     pub(super) status: Option<ImagePullJobStatus>,
     pub(super) nodes: BTreeMap<NodeName, NodeView>,
@@ -40,6 +44,10 @@ impl World {
             key: ObjectKey::new("default", "job"),
             generation: 1,
             deleting: false,
+            annotations: BTreeMap::new(),
+            owner: None,
+            ready_pods: None,
+            room: None,
             spec: serde_json::from_value(spec).expect("spec"),
             status: None,
             nodes: (1..=nodes)
@@ -73,6 +81,17 @@ impl World {
             self.tasks.get_mut(name).expect("task").state = TaskState::Cancelling;
         }
         self.memory.deferred_since.clone_from(&plan.deferred_since);
+        if self.memory.probe_round != plan.round {
+            self.memory.probes.clear();
+            self.memory.probe_round = plan.round;
+        }
+        for name in &plan.probe {
+            let probe = Probe {
+                uid: self.nodes[name].uid.clone(),
+                answer: ProbeAnswer::Asked,
+            };
+            self.memory.probes.insert(name.clone(), probe);
+        }
         if plan.write.is_some() {
             self.status = Some(plan.status.clone());
             self.memory.last_write = Some(self.now);
@@ -98,6 +117,11 @@ impl World {
             generation: self.generation,
             deleting: self.deleting,
             legacy_finalizer: false,
+            annotations: &self.annotations,
+            owner: self.owner,
+            ready_pods: self.ready_pods.as_ref(),
+            room: self.room.clone(),
+            bytes: None,
             spec: &self.spec,
             status: self.status.as_ref(),
             nodes: &self.nodes,
@@ -129,6 +153,22 @@ impl World {
         );
     }
 
+    /// A node answers a probe.
+    pub(super) fn answer(&mut self, node: &str, present: bool) {
+        let answer = if present {
+            self.memory.unsaved_since.get_or_insert(self.now);
+            ProbeAnswer::Present(self.now)
+        } else {
+            ProbeAnswer::Absent
+        };
+        let probe = self.memory.probes.get_mut(&NodeName::from(node));
+        probe.expect("was asked").answer = answer;
+    }
+
+    pub(super) fn node(&mut self, node: &str) -> &mut NodeView {
+        self.nodes.get_mut(&NodeName::from(node)).expect("node")
+    }
+
     pub(super) fn agent(&mut self, node: &str, agent: AgentView) {
         self.nodes.get_mut(&NodeName::from(node)).expect("node").agent = agent;
     }
@@ -148,6 +188,11 @@ pub(super) fn node(i: usize) -> NodeView {
         uid: NodeUid::new(format!("uid{i}")),
         labels,
         agent: AgentView::Attached,
+        created: Timestamp::UNIX_EPOCH,
+        cordoned: false,
+        trouble: None,
+        busy: false,
+        answers_probes: false,
     }
 }
 
@@ -160,4 +205,17 @@ fn in_flight() -> TaskState {
 
 pub(super) fn names(plan: &JobPlan) -> Vec<&str> {
     plan.assign.iter().map(NodeName::as_str).collect()
+}
+
+pub(super) fn pod(name: &str, node: &str) -> PodView {
+    PodView {
+        name: name.to_owned(),
+        node: node.into(),
+        phase: PodPhase::Running,
+        ready: true,
+        ready_since: None,
+        deletion_cost: 0,
+        restarts: 0,
+        created: Timestamp::UNIX_EPOCH,
+    }
 }
