@@ -6,6 +6,7 @@
 
 mod dial;
 mod outbox;
+mod probe;
 mod stream;
 #[cfg(test)]
 mod tests;

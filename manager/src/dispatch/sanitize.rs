@@ -1,6 +1,6 @@
 //! Bounds of what an agent may say, however long its texts are.
 
-use kruise_proto::dispatch::Hello;
+use kruise_proto::dispatch::{Hello, ProbeAnswer};
 use kruise_proto::task::{Runtime, TaskStatus};
 
 /// Most tasks of one node.
@@ -39,6 +39,11 @@ pub(super) fn status(status: &mut TaskStatus) {
     cut(&mut status.image, MAX_IMAGE);
     cut(&mut status.image_id, MAX_IMAGE);
     cut(&mut status.message, MAX_MESSAGE);
+}
+
+pub(super) fn answer(answer: &mut ProbeAnswer) {
+    cut(&mut answer.image, MAX_IMAGE);
+    cut(&mut answer.image_id, MAX_IMAGE);
 }
 
 /// Cuts at a boundary of characters.

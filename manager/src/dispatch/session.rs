@@ -291,8 +291,11 @@ impl Session {
             Some(attach_request::Message::Hello(_)) => {
                 Err(refuse::bad_message("a second Hello on one stream"))
             }
-            // Nobody is asked yet.
-            Some(attach_request::Message::ProbeAnswer(_)) => Ok(()),
+            Some(attach_request::Message::ProbeAnswer(mut answer)) => {
+                sanitize::answer(&mut answer);
+                self.shared.engine.probed(self.id, answer).await;
+                Ok(())
+            }
             // From a newer agent.
             None => Ok(()),
         }
@@ -357,6 +360,7 @@ impl Session {
                 })
             }
             ToAgent::Saved(ack) => attach_response::Message::ResultAck(ack),
+            ToAgent::Probe(probe) => attach_response::Message::Probe(probe),
             ToAgent::Close(reason) => {
                 return Err(match reason {
                     CloseReason::Replaced => refuse::replaced(),

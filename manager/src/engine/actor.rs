@@ -13,18 +13,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::StreamExt;
-use kruise_api::ids::{Epoch, JobUid};
+use kruise_api::ids::{Epoch, JobUid, NodeName, NodeUid};
 use tokio::sync::{broadcast, mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use super::config::EngineConfig;
-use super::event::{Change, CloseReason, Effect, Event, JobWrite, Now, SecretRequest, SessionId, ToAgent};
+use super::event::{
+    Change, CloseReason, Effect, Event, ImageWrite, JobWrite, Now, SecretRequest, SessionId, ToAgent,
+};
 use super::handle::{Message, Watched};
 use super::logins;
 use super::metrics::EngineMetrics;
 use super::ports::Cluster;
-use super::state::EngineState;
+use super::state::{EngineState, TaskFilter};
 use crate::clock::Monotonic;
 use crate::leader::{LeaderState, Leadership};
 
@@ -101,7 +103,7 @@ struct Leading<'a> {
     told: mpsc::Receiver<Event>,
     /// Watches, writes and reads; dropped, and thereby ended, with the leadership.
     tasks: JoinSet<()>,
-    pods: BTreeMap<JobUid, AbortHandle>,
+    pods: BTreeMap<u64, AbortHandle>,
 }
 
 impl<'a> Leading<'a> {
@@ -123,6 +125,8 @@ impl<'a> Leading<'a> {
         let (jobs, nodes) = (leading.actor.cluster.jobs(), leading.actor.cluster.nodes());
         leading.forward(jobs.map(Event::Jobs));
         leading.forward(nodes.map(Event::Nodes));
+        let images = leading.actor.cluster.node_images();
+        leading.forward(images.map(Event::NodeImages));
         leading.ask_for_agents();
         leading
     }
@@ -258,6 +262,14 @@ impl<'a> Leading<'a> {
                 let (tasks, jobs) = (self.state.matching_tasks(&filter), self.state.summaries(&filter));
                 drop(reply.send(Watched { tasks, jobs, changes }));
             }
+            Message::Explain { job, node, reply } => {
+                // Reasons are told with spans of time, which only a new plan brings up to date.
+                self.state.touch(&TaskFilter {
+                    job: Some(job.to_string()),
+                    node: None,
+                });
+                drop(reply.send(self.state.explain(&job, node.as_ref(), now)));
+            }
             Message::Knows { job, reply } => drop(reply.send(self.state.knows_job(&job))),
             Message::Fetch { job, reply } => {
                 let fetch = self.actor.cluster.fetch(job);
@@ -270,6 +282,7 @@ impl<'a> Leading<'a> {
         match effect {
             Effect::Send { session, message } => self.send(session, message),
             Effect::Write { job, key, write } => self.write(job, key, write),
+            Effect::WriteImage { node, uid, write } => self.write_image(node, uid, write),
             Effect::Fetch { job, key } => {
                 let (fetch, tell) = (self.actor.cluster.fetch(key), self.tell.clone());
                 self.tasks.spawn(async move {
@@ -285,19 +298,16 @@ impl<'a> Leading<'a> {
                 selector,
             } => {
                 let pods = self.actor.cluster.pods(namespace, selector);
-                let owner = job.clone();
-                let events = pods.map(move |nodes| Event::Pods {
-                    job: owner.clone(),
+                let events = pods.map(move |pods| Event::Pods {
+                    job: job.clone(),
                     watch,
-                    nodes,
+                    pods,
                 });
                 let handle = self.forward(events);
-                if let Some(old) = self.pods.insert(job, handle) {
-                    old.abort();
-                }
+                self.pods.insert(watch, handle);
             }
-            Effect::UnwatchPods { job } => {
-                if let Some(handle) = self.pods.remove(&job) {
+            Effect::UnwatchPods { watch } => {
+                if let Some(handle) = self.pods.remove(&watch) {
                     handle.abort();
                 }
             }
@@ -348,6 +358,28 @@ impl<'a> Leading<'a> {
                 && let Err(error) = cluster.record(job, key.clone(), event).await
             {
                 tracing::warn!(job = %key, %error, "an event was not told");
+            }
+        });
+    }
+
+    fn write_image(&mut self, node: NodeName, uid: NodeUid, write: ImageWrite) {
+        let (cluster, tell) = (Arc::clone(&self.actor.cluster), self.tell.clone());
+        let events = match &write {
+            ImageWrite::Status { events, .. } => events.clone(),
+            ImageWrite::Spec { .. } | ImageWrite::Delete => Vec::new(),
+        };
+        self.tasks.spawn(async move {
+            let result = cluster.write_image(node.clone(), uid.clone(), write).await;
+            let done = result.is_ok();
+            let written = Event::ImageWritten {
+                node: node.clone(),
+                result,
+            };
+            drop(tell.send(written).await);
+            for event in events.into_iter().filter(|_| done) {
+                if let Err(error) = cluster.record_image(node.clone(), uid.clone(), event).await {
+                    tracing::warn!(%node, %error, "an event was not told");
+                }
             }
         });
     }

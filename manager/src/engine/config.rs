@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use kruise_planner::job::Caps;
+
 /// Oldest stamp, by the agent's own clock, with which it takes an order.
 pub const MAX_ORDER_AGE: Duration = Duration::from_secs(15);
 
@@ -18,6 +20,8 @@ pub struct EngineConfig {
     pub creation_delay: Duration,
     /// Most agents that may attach in one second.
     pub attach_per_second: u32,
+    /// Most pulls in flight at once.
+    pub caps: Caps,
     /// The feature gate that is off and without which no job runs.
     pub switched_off: Option<&'static str>,
 }
@@ -51,6 +55,7 @@ impl Default for EngineConfig {
             attach_grace: Duration::from_secs(10),
             creation_delay: Duration::from_secs(30),
             attach_per_second: 500,
+            caps: Caps::default(),
             switched_off: None,
         }
     }

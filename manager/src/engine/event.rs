@@ -7,13 +7,16 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey};
-use kruise_planner::job::JobEvent;
-use kruise_proto::dispatch::{Ack, Credential, DesiredDelta, DesiredSet, Hello, ResultAck};
+use kruise_planner::job::{JobEvent, PodView};
+use kruise_planner::node_image::TagEvent;
+use kruise_proto::dispatch::{
+    Ack, Credential, DesiredDelta, DesiredSet, Hello, Probe, ProbeAnswer, ResultAck,
+};
 use kruise_proto::inspect;
 use kruise_proto::task::TaskStatus;
 use serde_json::Value;
 
-use super::objects::{JobObject, Listing, NodeObject};
+use super::objects::{JobObject, Listing, NodeImageObject, NodeObject};
 use super::ports::ApiFailure;
 use super::vitals::Vitals;
 
@@ -76,11 +79,22 @@ pub(crate) enum AttachRefused {
 pub(crate) enum Event {
     Jobs(Listing<JobObject, JobUid>),
     Nodes(Listing<NodeObject, NodeUid>),
-    /// Nodes of the pods of a job, from the watch with this number.
+    /// Pods of a job, from the watch with this number.
     Pods {
         job: JobUid,
         watch: u64,
-        nodes: Vec<NodeName>,
+        pods: Vec<PodView>,
+    },
+    NodeImages(Listing<NodeImageObject, NodeUid>),
+    /// A write on a NodeImage has ended; with the object that it made, if any.
+    ImageWritten {
+        node: NodeName,
+        result: Result<Option<NodeImageObject>, ApiFailure>,
+    },
+    /// An agent says whether it has an image.
+    Probed {
+        session: SessionId,
+        answer: ProbeAnswer,
     },
     /// Nodes on which an agent's pod runs, as of the beginning of this leadership.
     AgentNodes(BTreeSet<NodeName>),
@@ -146,6 +160,12 @@ pub(crate) enum Effect {
         key: ObjectKey,
         write: JobWrite,
     },
+    /// One write on one NodeImage; its end comes back as [`Event::ImageWritten`].
+    WriteImage {
+        node: NodeName,
+        uid: NodeUid,
+        write: ImageWrite,
+    },
     /// Read one job; comes back as [`Event::Fetched`].
     Fetch { job: JobUid, key: ObjectKey },
     /// Read the secrets of these jobs; comes back as one [`Event::Secrets`] for all.
@@ -157,8 +177,8 @@ pub(crate) enum Effect {
         namespace: String,
         selector: String,
     },
-    /// End the pod watch of a job.
-    UnwatchPods { job: JobUid },
+    /// End this watch of pods.
+    UnwatchPods { watch: u64 },
     /// Tell whoever watches tasks.
     Publish(Change),
 }
@@ -182,12 +202,26 @@ pub(crate) enum JobWrite {
     Delete,
 }
 
+/// A write on a NodeImage.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum ImageWrite {
+    /// Merge patch on the status, for this version; the events are told once it is stored.
+    Status {
+        version: String,
+        patch: Value,
+        events: Vec<TagEvent>,
+    },
+    /// Merge patch on the spec.
+    Spec { body: Value },
+    /// Delete the object of this UID.
+    Delete,
+}
+
 /// A read of secrets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SecretRequest {
     pub(crate) job: JobUid,
-    pub(crate) namespace: String,
-    pub(crate) names: Vec<String>,
+    pub(crate) secrets: Vec<ObjectKey>,
     /// As in the job.
     pub(crate) image: String,
 }
@@ -198,6 +232,7 @@ pub(crate) enum ToAgent {
     Set(DesiredSet),
     Delta(DesiredDelta),
     Saved(ResultAck),
+    Probe(Probe),
     Close(CloseReason),
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use kruise_api::ids::{Epoch, NodeName, ObjectKey};
-use kruise_proto::dispatch::Ack;
+use kruise_proto::dispatch::{Ack, ProbeAnswer};
 use kruise_proto::inspect;
 use kruise_proto::task::TaskStatus;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
@@ -65,6 +65,11 @@ pub(super) enum Message {
     Watch {
         filter: TaskFilter,
         reply: oneshot::Sender<Watched>,
+    },
+    Explain {
+        job: ObjectKey,
+        node: Option<NodeName>,
+        reply: oneshot::Sender<Option<inspect::ExplainJobResponse>>,
     },
     Knows {
         job: ObjectKey,
@@ -191,6 +196,11 @@ impl EngineHandle {
         .await;
     }
 
+    /// Passes the answer to a question on.
+    pub(crate) async fn probed(&self, session: SessionId, answer: ProbeAnswer) {
+        self.tell(Event::Probed { session, answer }).await;
+    }
+
     /// Passes a report of mere progress on, unless the engine is busy: the next one says more.
     pub(crate) fn progress(&self, session: SessionId, status: TaskStatus) {
         let event = Event::Report {
@@ -243,6 +253,15 @@ impl EngineHandle {
 
     pub(crate) async fn watch(&self, filter: TaskFilter) -> Result<Watched, EngineGone> {
         self.ask(|reply| Message::Watch { filter, reply }).await
+    }
+
+    /// Why a job stands where it stands; none when there is no such job.
+    pub(crate) async fn explain(
+        &self,
+        job: ObjectKey,
+        node: Option<NodeName>,
+    ) -> Result<Option<inspect::ExplainJobResponse>, EngineGone> {
+        self.ask(|reply| Message::Explain { job, node, reply }).await
     }
 
     /// Whether a job exists: known to the engine, or else to the API server, which may be ahead of the watch.

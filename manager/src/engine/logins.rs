@@ -30,13 +30,13 @@ async fn answer(cluster: &dyn Cluster, request: &SecretRequest) -> SecretAnswer 
         Ok(image) => image,
         Err(error) => return SecretAnswer::Problem(error.to_string()),
     };
-    let mut secrets = Vec::with_capacity(request.names.len());
-    for name in &request.names {
-        match cluster.secret(request.namespace.clone(), name.clone()).await {
+    let mut secrets = Vec::with_capacity(request.secrets.len());
+    for key in &request.secrets {
+        let name = &key.name;
+        match cluster.secret(key.namespace.clone(), name.clone()).await {
             Ok(Some(secret)) => secrets.push((name.as_str(), secret)),
             Ok(None) => {
-                let namespace = &request.namespace;
-                return SecretAnswer::Problem(format!("pull secret {namespace}/{name} does not exist"));
+                return SecretAnswer::Problem(format!("pull secret {key} does not exist"));
             }
             Err(error) => {
                 return SecretAnswer::Unavailable(format!(

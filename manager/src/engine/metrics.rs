@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use kruise_planner::job::TaskOutcome;
+use kruise_proto::convert::from_duration;
+use kruise_proto::task::TaskStatus;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,6 +17,9 @@ use super::state::{JobPhases, Stage};
 /// From 1 ms to 16 s, by factors of 4: an order crosses a data centre in the first buckets, a lost one needs a resync.
 const LATENCY_BUCKETS: [f64; 8] = [0.001, 0.004, 0.016, 0.064, 0.256, 1.0, 4.0, 16.0];
 
+/// From half a second to half an hour.
+const PULL_BUCKETS: [f64; 9] = [0.5, 2.0, 5.0, 15.0, 30.0, 60.0, 180.0, 600.0, 1800.0];
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Phase {
     phase: &'static str,
@@ -23,6 +28,11 @@ struct Phase {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct Reason {
     reason: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Size {
+    size: &'static str,
 }
 
 /// Families of the engine. Cheap to clone.
@@ -34,6 +44,11 @@ pub(crate) struct EngineMetrics {
     writes: Family<Reason, Counter>,
     ended: Family<Reason, Counter>,
     latency: Histogram,
+    failures: Family<Reason, Counter>,
+    bytes: Counter,
+    durations: Family<Size, Histogram, fn() -> Histogram>,
+    queue: Gauge,
+    probes: Family<Reason, Counter>,
 }
 
 impl Default for EngineMetrics {
@@ -45,6 +60,11 @@ impl Default for EngineMetrics {
             writes: Family::default(),
             ended: Family::default(),
             latency: Histogram::new(LATENCY_BUCKETS),
+            failures: Family::default(),
+            bytes: Counter::default(),
+            durations: Family::new_with_constructor(|| Histogram::new(PULL_BUCKETS)),
+            queue: Gauge::default(),
+            probes: Family::default(),
         }
     }
 }
@@ -82,6 +102,49 @@ impl EngineMetrics {
             "From the decision to an agent's acknowledgement of the order",
             self.latency.clone(),
         );
+        self.register_pulls(registry);
+    }
+
+    fn register_pulls(&self, registry: &mut Registry) {
+        registry.register(
+            "kruise_image_pull_failures",
+            "Pulls that failed for good, by reason",
+            self.failures.clone(),
+        );
+        registry.register(
+            "kruise_image_pull_bytes",
+            "Compressed bytes that ended pulls have fetched over the network",
+            self.bytes.clone(),
+        );
+        registry.register(
+            "kruise_image_pull_duration_seconds",
+            "Time in runtime calls of pulls that fetched something and succeeded, by size of the image",
+            self.durations.clone(),
+        );
+        registry.register(
+            "kruise_image_pull_queue_depth",
+            "Nodes of all jobs that wait for their order",
+            self.queue.clone(),
+        );
+        registry.register(
+            "kruise_image_pull_probes",
+            "Answers of nodes that were asked whether an image is there",
+            self.probes.clone(),
+        );
+    }
+
+    /// Nodes that wait for their order.
+    pub(crate) fn queued(&self, count: usize) {
+        self.queue.set(signed(count));
+    }
+
+    /// A node has answered a question.
+    pub(crate) fn probed(&self, answer: &'static str) {
+        self.probes
+            .get_or_create(&Reason {
+                reason: answer.to_owned(),
+            })
+            .inc();
     }
 
     pub(crate) fn agents_connected(&self, count: usize) {
@@ -113,7 +176,7 @@ impl EngineMetrics {
     }
 
     /// A task ended. Other stages do not count.
-    pub(crate) fn ended(&self, stage: &Stage) {
+    pub(crate) fn ended(&self, stage: &Stage, status: &TaskStatus) {
         let reason = match stage {
             Stage::Ended {
                 outcome: TaskOutcome::Succeeded,
@@ -125,12 +188,45 @@ impl EngineMetrics {
             } => reason.to_string(),
             Stage::InFlight | Stage::Cancelling => return,
         };
+        self.bytes.inc_by(status.bytes_fetched);
+        if let Stage::Ended { outcome, .. } = stage {
+            self.ended_well_or_not(outcome, status);
+        }
         self.ended.get_or_create(&Reason { reason }).inc();
+    }
+
+    fn ended_well_or_not(&self, outcome: &TaskOutcome, status: &TaskStatus) {
+        match outcome {
+            TaskOutcome::Failed { reason, .. } => {
+                let reason = reason.to_string();
+                self.failures.get_or_create(&Reason { reason }).inc();
+            }
+            TaskOutcome::Succeeded if !status.already_present => {
+                let total = status.progress.map_or(0, |progress| progress.bytes_total);
+                let took = status.pull_time.as_ref().and_then(from_duration);
+                if let Some(took) = took {
+                    let size = Size {
+                        size: size_class(total),
+                    };
+                    self.durations.get_or_create(&size).observe(took.as_secs_f64());
+                }
+            }
+            TaskOutcome::Succeeded => {}
+        }
     }
 
     /// An order was acknowledged.
     pub(crate) fn ordered(&self, after: Duration) {
         self.latency.observe(after.as_secs_f64());
+    }
+}
+
+fn size_class(bytes: u64) -> &'static str {
+    match bytes {
+        0 => "unknown",
+        1..100_000_000 => "below 100 MB",
+        100_000_000..1_000_000_000 => "below 1 GB",
+        _ => "1 GB and more",
     }
 }
 

@@ -6,13 +6,13 @@
 //! - [`EngineHandle`] is how streams of agents and people's calls reach it.
 
 mod actor;
-mod cluster;
+pub(crate) mod cluster;
 pub mod config;
 mod credentials;
 pub(crate) mod event;
 pub(crate) mod handle;
 mod logins;
-mod merge;
+pub(crate) mod merge;
 pub(crate) mod metrics;
 pub mod objects;
 pub(crate) mod ports;

@@ -1,42 +1,18 @@
 //! What the engine needs of the world, as small traits, so that tests stand in for a cluster.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey};
-use kruise_planner::job::JobEvent;
+use kruise_planner::job::{JobEvent, PodView};
+use kruise_planner::node_image::TagEvent;
 
-use super::event::JobWrite;
-use super::objects::{JobObject, Listing, NodeObject};
-
-/// Why a request to the API server came to nothing, by what to do next.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ApiFailure {
-    /// The object has changed since it was read: read it again.
-    #[error("the object has changed since it was read")]
-    Conflict,
-    /// The object is gone.
-    #[error("the object does not exist")]
-    Gone,
-    /// This replica does not lead: do nothing.
-    #[error("this replica does not lead")]
-    NotLeading,
-    /// The server will not take it however often it is asked.
-    #[error("refused: {0}")]
-    Refused(String),
-    /// Nobody knows whether it was done: wait and look.
-    #[error("no answer that helps: {detail}")]
-    Unsure {
-        /// For people.
-        detail: String,
-        /// The server's wish.
-        retry_after: Option<Duration>,
-    },
-}
+use super::event::{ImageWrite, JobWrite};
+use super::objects::{JobObject, Listing, NodeImageObject, NodeObject};
+pub(crate) use crate::kubeapi::ApiFailure;
 
 /// Writes and single reads of jobs.
 pub(crate) trait Jobs: Send + Sync + 'static {
@@ -55,6 +31,24 @@ pub(crate) trait Jobs: Send + Sync + 'static {
         job: JobUid,
         key: ObjectKey,
         event: JobEvent,
+    ) -> BoxFuture<'static, Result<(), ApiFailure>>;
+}
+
+/// Writes of NodeImages.
+pub(crate) trait NodeImages: Send + Sync + 'static {
+    /// Does a write and returns the object that it made.
+    fn write_image(
+        &self,
+        node: NodeName,
+        uid: NodeUid,
+        write: ImageWrite,
+    ) -> BoxFuture<'static, Result<Option<NodeImageObject>, ApiFailure>>;
+    /// Tells an event about a NodeImage.
+    fn record_image(
+        &self,
+        node: NodeName,
+        uid: NodeUid,
+        event: TagEvent,
     ) -> BoxFuture<'static, Result<(), ApiFailure>>;
 }
 
@@ -78,14 +72,16 @@ pub(crate) trait Agents: Send + Sync + 'static {
 pub(crate) trait Watches: Send + Sync + 'static {
     /// All jobs.
     fn jobs(&self) -> BoxStream<'static, Listing<JobObject, JobUid>>;
+    /// All NodeImages; an empty list where the cluster does not know that kind.
+    fn node_images(&self) -> BoxStream<'static, Listing<NodeImageObject, NodeUid>>;
     /// All nodes.
     fn nodes(&self) -> BoxStream<'static, Listing<NodeObject, NodeUid>>;
-    /// Nodes of the running pods of a namespace that a label selector matches, in order of pod names, after each change.
-    fn pods(&self, namespace: String, selector: String) -> BoxStream<'static, Vec<NodeName>>;
+    /// Pods of a namespace that sit on a node and that a label selector matches, in order of their names, after each change.
+    fn pods(&self, namespace: String, selector: String) -> BoxStream<'static, Vec<PodView>>;
 }
 
 /// All of it, and the API server's time.
-pub(crate) trait Cluster: Jobs + Secrets + Agents + Watches {
+pub(crate) trait Cluster: Jobs + NodeImages + Secrets + Agents + Watches {
     /// Time of the API server.
     fn now(&self) -> Timestamp;
 }

@@ -14,8 +14,8 @@ use futures::Stream;
 use kruise_api::ids::ObjectKey;
 use kruise_proto::inspect::inspect_service_server::{InspectService, InspectServiceServer};
 use kruise_proto::inspect::{
-    GetAgentRequest, GetAgentResponse, ListAgentsRequest, ListAgentsResponse, ListTasksRequest,
-    ListTasksResponse, WatchTasksRequest, WatchTasksResponse,
+    ExplainJobRequest, ExplainJobResponse, GetAgentRequest, GetAgentResponse, ListAgentsRequest,
+    ListAgentsResponse, ListTasksRequest, ListTasksResponse, WatchTasksRequest, WatchTasksResponse,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
@@ -95,6 +95,14 @@ impl Inspect {
 /// A status with its reason.
 fn status(code: Code, reason: &str, message: impl Into<String>) -> Status {
     Status::with_error_details(code, message, ErrorDetails::with_error_info(reason, DOMAIN, []))
+}
+
+fn no_such_job(job: &str) -> Status {
+    status(
+        Code::NotFound,
+        "NO_SUCH_JOB",
+        format!("there is no ImagePullJob {job}"),
+    )
 }
 
 fn page_size(wanted: u32) -> usize {
@@ -222,6 +230,37 @@ impl InspectService for Inspect {
         }))
     }
 
+    async fn explain_job(
+        &self,
+        request: Request<ExplainJobRequest>,
+    ) -> Result<Response<ExplainJobResponse>, Status> {
+        self.authorise(request.metadata(), "tasks", "get").await?;
+        if let Some(mut leader) = self.leader(request.metadata()).await? {
+            return leader
+                .client
+                .explain_job(leader.request(request.into_inner()))
+                .await;
+        }
+        let ExplainJobRequest { job, node_name } = request.into_inner();
+        let key = job_key(&job)?;
+        let node = (!node_name.is_empty()).then(|| node_name.as_str().into());
+        // A job of this moment is known to the API server first.
+        if !self
+            .engine
+            .find_job(key.clone())
+            .await
+            .map_err(|gone| self.gone(gone))?
+        {
+            return Err(no_such_job(&job));
+        }
+        let explained = self
+            .engine
+            .explain(key, node)
+            .await
+            .map_err(|gone| self.gone(gone))?;
+        explained.map(Response::new).ok_or_else(|| no_such_job(&job))
+    }
+
     async fn watch_tasks(
         &self,
         request: Request<WatchTasksRequest>,
@@ -257,11 +296,7 @@ impl InspectService for Inspect {
         if filter.job.is_some() {
             let key = job_key(&job)?;
             if !self.engine.find_job(key).await.map_err(|gone| self.gone(gone))? {
-                return Err(status(
-                    Code::NotFound,
-                    "NO_SUCH_JOB",
-                    format!("there is no ImagePullJob {job}"),
-                ));
+                return Err(no_such_job(&job));
             }
         }
         let watched = self

@@ -152,6 +152,102 @@ pub struct JobSummary {
     #[prost(message, optional, tag = "8")]
     pub progress: ::core::option::Option<super::super::task::v1::Progress>,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExplainJobRequest {
+    /// "namespace/name" of the job.
+    #[prost(string, tag = "1")]
+    pub job: ::prost::alloc::string::String,
+    /// Only this node; empty means all that are named.
+    #[prost(string, tag = "2")]
+    pub node_name: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExplainJobResponse {
+    /// The job as it is counted now. Its waiting_on has the same reasons as waiting, as text.
+    #[prost(message, optional, tag = "1")]
+    pub job: ::core::option::Option<JobSummary>,
+    /// Why nodes wait, most telling first; empty when nothing waits.
+    #[prost(message, repeated, tag = "2")]
+    pub waiting: ::prost::alloc::vec::Vec<WaitingReason>,
+    /// What of the spec bears on it, as it is acted on.
+    #[prost(message, optional, tag = "3")]
+    pub settings: ::core::option::Option<Settings>,
+    /// Nodes that have not ended, in the order of their turn; at most 100, or the one that was asked for.
+    #[prost(message, repeated, tag = "4")]
+    pub nodes: ::prost::alloc::vec::Vec<NodeStanding>,
+    /// How many nodes that have not ended are not named.
+    #[prost(uint32, tag = "5")]
+    pub nodes_left_out: u32,
+    /// Failed nodes by reason, as far as a status that was written tells.
+    #[prost(message, repeated, tag = "6")]
+    pub failures: ::prost::alloc::vec::Vec<FailureCount>,
+    /// When the planner looks again if nothing happens before; unset when only an event can change something.
+    #[prost(message, optional, tag = "7")]
+    pub next_look_in: ::core::option::Option<::prost_types::Duration>,
+}
+/// One reason for which nodes wait.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WaitingReason {
+    /// A word that does not change: "WindowFull", "AgentAway", "Cordoned", "RegistryCap", ... The guide to pulling images lists all.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    /// For people.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// How many nodes it is about.
+    #[prost(uint32, tag = "3")]
+    pub nodes: u32,
+}
+/// What a job's spec and annotations come to.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Settings {
+    /// Canonical reference.
+    #[prost(string, tag = "1")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub parallelism: u32,
+    #[prost(bool, tag = "3")]
+    pub always_pull: bool,
+    #[prost(message, optional, tag = "4")]
+    pub attempt_timeout: ::core::option::Option<::prost_types::Duration>,
+    #[prost(uint32, tag = "5")]
+    pub backoff_limit: u32,
+    /// What is left of activeDeadlineSeconds; unset without one.
+    #[prost(message, optional, tag = "6")]
+    pub deadline_left: ::core::option::Option<::prost_types::Duration>,
+    #[prost(uint32, tag = "7")]
+    pub priority: u32,
+    #[prost(uint32, tag = "8")]
+    pub round: u32,
+}
+/// Where one node of a job stands.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct NodeStanding {
+    #[prost(string, tag = "1")]
+    pub node_name: ::prost::alloc::string::String,
+    /// A word that does not change: "Pulling", "Pending", "AgentAway", "Cordoned", "NodeTooYoung", "Succeeded", "Failed", ...
+    #[prost(string, tag = "2")]
+    pub state: ::prost::alloc::string::String,
+    /// For people: why it is not further.
+    #[prost(string, tag = "3")]
+    pub message: ::prost::alloc::string::String,
+    /// 1 is next; 0 when it is not in the line.
+    #[prost(uint32, tag = "4")]
+    pub place: u32,
+}
+/// Failed nodes of one reason.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FailureCount {
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "2")]
+    pub nodes: u32,
+    /// One of them, and what its runtime said.
+    #[prost(string, tag = "3")]
+    pub example_node: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub example_message: ::prost::alloc::string::String,
+}
 /// How far a node is in step with what the manager wants of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -390,6 +486,34 @@ pub mod inspect_service_client {
                 );
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Why a job stands where it stands: what the planner decided last and for which reasons, node by node. NOT_FOUND names the job. Needs get on
+        /// "tasks".
+        pub async fn explain_job(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExplainJobRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExplainJobResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kruise.inspect.v1.InspectService/ExplainJob",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("kruise.inspect.v1.InspectService", "ExplainJob"),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -441,6 +565,15 @@ pub mod inspect_service_server {
             &self,
             request: tonic::Request<super::WatchTasksRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchTasksStream>, tonic::Status>;
+        /// Why a job stands where it stands: what the planner decided last and for which reasons, node by node. NOT_FOUND names the job. Needs get on
+        /// "tasks".
+        async fn explain_job(
+            &self,
+            request: tonic::Request<super::ExplainJobRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExplainJobResponse>,
+            tonic::Status,
+        >;
     }
     /// Read-only view of what the manager knows. Either replica answers: one that does not lead asks the leader with the caller's own token.
     ///
@@ -699,6 +832,51 @@ pub mod inspect_service_server {
                                 max_encoding_message_size,
                             );
                         let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kruise.inspect.v1.InspectService/ExplainJob" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExplainJobSvc<T: InspectService>(pub Arc<T>);
+                    impl<
+                        T: InspectService,
+                    > tonic::server::UnaryService<super::ExplainJobRequest>
+                    for ExplainJobSvc<T> {
+                        type Response = super::ExplainJobResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExplainJobRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as InspectService>::explain_job(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExplainJobSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
                         Ok(res)
                     };
                     Box::pin(fut)

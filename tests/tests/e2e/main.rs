@@ -14,5 +14,7 @@ mod inspection;
 mod jobs;
 #[path = "../judge.rs"]
 mod judge;
+mod list_job;
+mod node_image;
 mod rights;
 mod window;

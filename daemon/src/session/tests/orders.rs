@@ -208,3 +208,42 @@ async fn a_manager_that_reads_nothing_is_left() {
     );
     drop(conn);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_question_is_answered_for_each_image_and_starts_nothing() {
+    use kruise_proto::dispatch::{Probe, attach_request, probe_answer::Presence};
+    let (world, mut manager) = World::new();
+    let (mut conn, hello) = manager.attach(7).await;
+    assert!(hello.answers_probes);
+    conn.set(1, &[order("t", APP)]).await;
+    conn.report(|task| phase(task) == Phase::Succeeded).await;
+    let images = vec![
+        APP.to_owned(),
+        "docker.io/library/other:1".into(),
+        "No Image".into(),
+    ];
+    conn.send(attach_response::Message::Probe(Probe { images })).await;
+    let mut told = Vec::new();
+    for _ in 0..3 {
+        let answer = conn
+            .find(|message| match message {
+                attach_request::Message::ProbeAnswer(answer) => Some(answer),
+                _ => None,
+            })
+            .await;
+        told.push((answer.image.clone(), answer.presence()));
+    }
+    assert_eq!(
+        told,
+        [
+            (APP.to_owned(), Presence::Present),
+            ("docker.io/library/other:1".into(), Presence::Absent),
+            ("No Image".into(), Presence::Unspecified),
+        ]
+    );
+    assert_eq!(
+        world.agent.puller().board().borrow().0.len(),
+        1,
+        "no task came of it"
+    );
+}

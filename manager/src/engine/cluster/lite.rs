@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kruise_api::ids::NodeName;
+use kruise_planner::job::{NodeTrouble, PodPhase, PodView};
 use kube::Resource;
 use kube::core::ObjectMeta;
 use serde::Deserialize;
@@ -16,7 +17,15 @@ use super::super::objects::{Incomplete, NodeObject, Ready};
 pub(super) struct NodeLite {
     metadata: ObjectMeta,
     #[serde(default)]
+    spec: NodeSpec,
+    #[serde(default)]
     status: NodeStatus,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+struct NodeSpec {
+    #[serde(default)]
+    unschedulable: Option<bool>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -42,6 +51,16 @@ impl TryFrom<NodeLite> for NodeObject {
 
     fn try_from(node: NodeLite) -> Result<Self, Incomplete> {
         let conditions = node.status.conditions.unwrap_or_default();
+        let is_true = |kind: &str| {
+            conditions
+                .iter()
+                .any(|condition| condition.kind == kind && condition.status == "True")
+        };
+        let pressure = match () {
+            () if is_true("DiskPressure") => Some(NodeTrouble::DiskPressure),
+            () if is_true("NetworkUnavailable") => Some(NodeTrouble::NetworkUnavailable),
+            () => None,
+        };
         let ready = conditions
             .into_iter()
             .find(|condition| condition.kind == "Ready")
@@ -52,7 +71,11 @@ impl TryFrom<NodeLite> for NodeObject {
                     .and_then(|text| text.parse::<Timestamp>().ok())
                     .unwrap_or_default(),
             });
-        Self::from_parts(node.metadata, ready)
+        Ok(Self {
+            cordoned: node.spec.unschedulable == Some(true),
+            pressure,
+            ..Self::from_parts(node.metadata, ready)?
+        })
     }
 }
 
@@ -74,10 +97,25 @@ struct PodSpec {
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct PodStatus {
     #[serde(default)]
     phase: Option<String>,
+    #[serde(default)]
+    conditions: Option<Vec<NodeCondition>>,
+    #[serde(default)]
+    container_statuses: Option<Vec<ContainerStatus>>,
 }
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct ContainerStatus {
+    #[serde(default)]
+    restart_count: i32,
+}
+
+/// What a pod asks for its deletion.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 
 impl PodLite {
     /// Name of the pod.
@@ -94,11 +132,51 @@ impl PodLite {
             .map(NodeName::from)
     }
 
-    /// Node that it sits on, unless it has ended or is leaving.
-    pub(super) fn node(&self) -> Option<NodeName> {
+    /// As jobs see it, on the node that it sits on; none once it has ended or is leaving.
+    pub(super) fn view(&self) -> Option<PodView> {
         let ended = matches!(self.status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        self.bound_to()
-            .filter(|_| !ended && self.metadata.deletion_timestamp.is_none())
+        if ended || self.metadata.deletion_timestamp.is_some() {
+            return None;
+        }
+        let mut conditions = self.status.conditions.iter().flatten();
+        let ready = conditions.find(|condition| condition.kind == "Ready" && condition.status == "True");
+        let time = |text: &String| text.parse::<Timestamp>().ok();
+        Some(PodView {
+            name: self.name(),
+            node: self.bound_to()?,
+            phase: match self.status.phase.as_deref() {
+                Some("Running") => PodPhase::Running,
+                Some("Unknown") => PodPhase::Unknown,
+                _ => PodPhase::Pending,
+            },
+            ready: ready.is_some(),
+            ready_since: ready.and_then(|ready| ready.last_transition_time.as_ref().and_then(time)),
+            deletion_cost: self.deletion_cost(),
+            restarts: self
+                .status
+                .container_statuses
+                .iter()
+                .flatten()
+                .map(|container| container.restart_count)
+                .max()
+                .unwrap_or(0),
+            created: self
+                .metadata
+                .creation_timestamp
+                .as_ref()
+                .map(|time| time.0)
+                .unwrap_or_default(),
+        })
+    }
+
+    /// What cannot be read counts as none, as in Kubernetes.
+    fn deletion_cost(&self) -> i32 {
+        let annotations = self.metadata.annotations.as_ref();
+        annotations
+            .and_then(|annotations| annotations.get(DELETION_COST))
+            .filter(|cost| !cost.starts_with('+') && (*cost == "0" || !cost.starts_with('0')))
+            .and_then(|cost| cost.parse().ok())
+            .unwrap_or(0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! The engine's ports over the real API server.
 
 mod lite;
-mod watches;
+pub(crate) mod watches;
 
 use std::collections::BTreeSet;
 
@@ -13,22 +13,26 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey};
 use kruise_api::image_pull_job::ImagePullJob;
-use kruise_planner::job::JobEvent;
+use kruise_api::node_image::NodeImage;
+use kruise_planner::job::{JobEvent, PodView};
+use kruise_planner::node_image::TagEvent;
 use kruise_planner::task::fnv64;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
 use serde_json::json;
 
-use super::event::JobWrite;
-use super::objects::{JobObject, Listing};
-use super::ports::{Agents, ApiFailure, Cluster, Jobs, Secrets, Watches};
-use crate::leader::NotLeader;
+use super::event::{ImageWrite, JobWrite};
+use super::objects::{JobObject, Listing, NodeImageObject};
+use super::ports::{Agents, Cluster, Jobs, NodeImages, Secrets, Watches};
+use crate::kubeapi::{ApiFailure, failure};
 
 /// Field manager of everything that we patch.
 const FIELD_MANAGER: &str = "kruise-manager";
 /// Component of our events, as OpenKruise names its controller.
 const EVENT_COMPONENT: &str = "imagepulljob-controller";
+/// The same for NodeImages.
+const IMAGE_COMPONENT: &str = "nodeimage-controller";
 /// Label of the agents' pods, as OpenKruise has it.
 const AGENT_PODS: &str = "control-plane=daemon";
 const RUNNING: &str = "status.phase=Running";
@@ -132,6 +136,75 @@ impl Jobs for KubeCluster {
     }
 }
 
+impl NodeImages for KubeCluster {
+    fn write_image(
+        &self,
+        node: NodeName,
+        uid: NodeUid,
+        write: ImageWrite,
+    ) -> BoxFuture<'static, Result<Option<NodeImageObject>, ApiFailure>> {
+        let cluster = self.clone();
+        async move {
+            let client = cluster.api.writer().map_err(|_| ApiFailure::NotLeading)?;
+            let images: Api<NodeImage> = Api::all(client);
+            let params = PatchParams {
+                field_manager: Some(FIELD_MANAGER.to_owned()),
+                ..PatchParams::default()
+            };
+            let object = match write {
+                ImageWrite::Status { version, patch, .. } => {
+                    let body = json!({"metadata": {"resourceVersion": version}, "status": patch});
+                    images
+                        .patch_status(node.as_str(), &params, &Patch::Merge(body))
+                        .await
+                }
+                ImageWrite::Spec { body } => images.patch(node.as_str(), &params, &Patch::Merge(body)).await,
+                ImageWrite::Delete => {
+                    let params = DeleteParams {
+                        preconditions: Some(Preconditions {
+                            uid: Some(uid.to_string()),
+                            resource_version: None,
+                        }),
+                        ..DeleteParams::default()
+                    };
+                    images
+                        .delete(node.as_str(), &params)
+                        .await
+                        .map_err(|error| failure(&error))?;
+                    return Ok(None);
+                }
+            };
+            let object = object.map_err(|error| failure(&error))?;
+            let object = NodeImageObject::try_from(object).map_err(|error| ApiFailure::Unsure {
+                detail: error.to_string(),
+                retry_after: None,
+            })?;
+            Ok(Some(object))
+        }
+        .boxed()
+    }
+
+    fn record_image(
+        &self,
+        node: NodeName,
+        uid: NodeUid,
+        event: TagEvent,
+    ) -> BoxFuture<'static, Result<(), ApiFailure>> {
+        let cluster = self.clone();
+        async move {
+            // Events on objects without a namespace live in this one.
+            let events: Api<Event> = cluster.writable("default")?;
+            let object = image_event(&node, &uid, event, cluster.api.now());
+            match events.create(&PostParams::default(), &object).await {
+                Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+                Err(error) => Err(failure(&error)),
+                Ok(_) => Ok(()),
+            }
+        }
+        .boxed()
+    }
+}
+
 impl Secrets for KubeCluster {
     fn secret(
         &self,
@@ -171,11 +244,15 @@ impl Watches for KubeCluster {
         watches::jobs(self.api.reader())
     }
 
+    fn node_images(&self) -> BoxStream<'static, Listing<NodeImageObject, NodeUid>> {
+        watches::node_images(self.api.reader())
+    }
+
     fn nodes(&self) -> BoxStream<'static, Listing<super::objects::NodeObject, NodeUid>> {
         watches::nodes(self.api.reader())
     }
 
-    fn pods(&self, namespace: String, selector: String) -> BoxStream<'static, Vec<NodeName>> {
+    fn pods(&self, namespace: String, selector: String) -> BoxStream<'static, Vec<PodView>> {
         watches::pods(self.api.reader(), &namespace, &selector)
     }
 }
@@ -191,31 +268,6 @@ fn read(job: ImagePullJob) -> Result<JobObject, ApiFailure> {
         detail: error.to_string(),
         retry_after: None,
     })
-}
-
-/// What a failed request means for what to do next.
-fn failure(error: &kube::Error) -> ApiFailure {
-    let unsure = |detail: String| ApiFailure::Unsure {
-        detail,
-        retry_after: None,
-    };
-    match error {
-        kube::Error::Api(status) if status.is_conflict() => ApiFailure::Conflict,
-        kube::Error::Api(status) if status.is_not_found() => ApiFailure::Gone,
-        kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429 => {
-            ApiFailure::Refused(status.message.clone())
-        }
-        kube::Error::Api(status) => {
-            let seconds = status.details.as_ref().map(|details| details.retry_after_seconds);
-            let retry_after = seconds.filter(|seconds| *seconds > 0);
-            ApiFailure::Unsure {
-                detail: format!("{} {}", status.code, status.message),
-                retry_after: retry_after.map(|seconds| std::time::Duration::from_secs(seconds.into())),
-            }
-        }
-        kube::Error::Service(source) if source.is::<NotLeader>() => ApiFailure::NotLeading,
-        other => unsure(other.to_string()),
-    }
 }
 
 /// An event whose name follows from what it tells, so that the same news is told once.
@@ -241,6 +293,39 @@ fn event_object(job: &JobUid, key: &ObjectKey, event: JobEvent, now: Timestamp) 
         message: Some(event.message),
         source: Some(EventSource {
             component: Some(EVENT_COMPONENT.to_owned()),
+            host: None,
+        }),
+        first_timestamp: Some(Time(now)),
+        last_timestamp: Some(Time(now)),
+        count: Some(1),
+        ..Event::default()
+    }
+}
+
+fn image_event(node: &NodeName, uid: &NodeUid, event: TagEvent, now: Timestamp) -> Event {
+    let about = ObjectReference {
+        api_version: Some(NodeImage::api_version(&()).into_owned()),
+        kind: Some(NodeImage::kind(&()).into_owned()),
+        name: Some(node.to_string()),
+        uid: Some(uid.to_string()),
+        ..ObjectReference::default()
+    };
+    // The same tag may be asked for again: the minute tells one answer from the next.
+    let minute = now.as_second() / 60;
+    let told = fnv64(format!("{uid} {minute} {} {}", event.reason, event.message).as_bytes());
+    let prefix: String = node.as_str().chars().take(EVENT_NAME_PREFIX).collect();
+    Event {
+        metadata: ObjectMeta {
+            name: Some(format!("{prefix}.{told:016x}")),
+            namespace: Some("default".to_owned()),
+            ..ObjectMeta::default()
+        },
+        involved_object: about,
+        type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
+        reason: Some(event.reason.to_owned()),
+        message: Some(event.message.chars().take(1000).collect()),
+        source: Some(EventSource {
+            component: Some(IMAGE_COMPONENT.to_owned()),
             host: None,
         }),
         first_timestamp: Some(Time(now)),

@@ -31,7 +31,7 @@ fn failures_by_what_to_do_next() {
         Some(std::time::Duration::from_secs(7))
     );
     assert_eq!(unsure(api_error(500, "InternalError", 0)), None);
-    let deposed = kube::Error::Service(Box::new(NotLeader { leader: None }));
+    let deposed = kube::Error::Service(Box::new(crate::leader::NotLeader { leader: None }));
     assert_eq!(failure(&deposed), ApiFailure::NotLeading);
 }
 

@@ -7,14 +7,16 @@ use std::collections::BTreeMap;
 
 use futures::stream::BoxStream;
 use futures::{Stream, StreamExt};
-use kruise_api::ids::{JobUid, NodeName, NodeUid};
+use kruise_api::ids::{JobUid, NodeUid};
 use kruise_api::image_pull_job::ImagePullJob;
+use kruise_api::node_image::NodeImage;
+use kruise_planner::job::PodView;
 use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
 
-use super::super::objects::{JobObject, Listing, NodeObject};
+use super::super::objects::{JobObject, Listing, NodeImageObject, NodeObject};
 use super::lite::{NodeLite, PodLite};
 
 /// Seconds after which a watch ends and goes on where it was. The client gives up on a silent connection 5 s later, so that a watch that
@@ -25,7 +27,7 @@ const PAGE: u32 = 250;
 /// Leaves pods out that sit on no node or have ended.
 const RUNNING_PODS: &str = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed";
 
-fn config() -> watcher::Config {
+pub(crate) fn config() -> watcher::Config {
     watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE)
 }
 
@@ -35,7 +37,9 @@ pub(super) fn jobs(client: kube::Client) -> BoxStream<'static, Listing<JobObject
     let listing = listing(
         watcher(api, config()),
         |guard: DeserializeGuard<ImagePullJob>| match guard.0 {
-            Ok(job) => JobObject::try_from(job).map_err(|error| error.to_string()),
+            Ok(job) => JobObject::try_from(job)
+                .map(Some)
+                .map_err(|error| error.to_string()),
             Err(broken) => Err(format!(
                 "{}/{}: {}",
                 broken.metadata.namespace.unwrap_or_default(),
@@ -53,7 +57,9 @@ pub(super) fn nodes(client: kube::Client) -> BoxStream<'static, Listing<NodeObje
     let listing = listing(
         watcher(api, config()),
         |guard: DeserializeGuard<NodeLite>| match guard.0 {
-            Ok(node) => NodeObject::try_from(node).map_err(|error| error.to_string()),
+            Ok(node) => NodeObject::try_from(node)
+                .map(Some)
+                .map_err(|error| error.to_string()),
             Err(broken) => Err(format!(
                 "{}: {}",
                 broken.metadata.name.unwrap_or_default(),
@@ -64,10 +70,36 @@ pub(super) fn nodes(client: kube::Client) -> BoxStream<'static, Listing<NodeObje
     listing.boxed()
 }
 
-/// Events of a watch by what they mean. An object that cannot be read is logged and left out: it must not stop the others.
-fn listing<K, T, U>(
+/// All NodeImages. A cluster that does not know the kind has none of them, and nobody waits for it.
+pub(super) fn node_images(client: kube::Client) -> BoxStream<'static, Listing<NodeImageObject, NodeUid>> {
+    let api: Api<DeserializeGuard<NodeImage>> = Api::all(client);
+    let mut absent = false;
+    let events = watcher(api, config()).inspect(move |event| {
+        if let Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) = event
+            && status.is_not_found()
+            && !std::mem::replace(&mut absent, true)
+        {
+            tracing::warn!("the cluster does not know NodeImages; none are served");
+        }
+    });
+    let convert = |guard: DeserializeGuard<NodeImage>| match guard.0 {
+        Ok(image) => NodeImageObject::try_from(image)
+            .map(Some)
+            .map_err(|error| error.to_string()),
+        Err(broken) => Err(format!(
+            "{}: {}",
+            broken.metadata.name.unwrap_or_default(),
+            broken.error
+        )),
+    };
+    listing(events, convert).boxed()
+}
+
+/// Events of a watch by what they mean. An object that cannot be read is logged and left out: it must not stop the others. So is, without a word, one that
+/// is none of ours.
+pub(crate) fn listing<K, T, U>(
     events: impl Stream<Item = watcher::Result<watcher::Event<K>>> + Send + 'static,
-    convert: impl Fn(K) -> Result<T, String> + Send + 'static,
+    convert: impl Fn(K) -> Result<Option<T>, String> + Send + 'static,
 ) -> impl Stream<Item = Listing<T, U>> + Send
 where
     K: Resource<DynamicType = ()> + Send,
@@ -80,6 +112,7 @@ where
             convert(object)
                 .inspect_err(|error| tracing::error!(%kind, error, "an object cannot be read"))
                 .ok()
+                .flatten()
         };
         let told = match event {
             Ok(watcher::Event::Init) => Some(Listing::Begin),
@@ -91,6 +124,10 @@ where
                 .uid
                 .as_deref()
                 .map(|uid| Listing::Deleted(U::from(uid))),
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.is_not_found() => {
+                tracing::debug!(%kind, "the cluster does not know this kind");
+                Some(Listing::Complete)
+            }
             Err(error) => {
                 tracing::warn!(%kind, %error, "watch failed; it begins again");
                 None
@@ -100,15 +137,15 @@ where
     })
 }
 
-/// Nodes of running pods, in order of pod names, after each change.
+/// Pods that sit on a node, in order of their names, after each change.
 pub(super) fn pods(
     client: kube::Client,
     namespace: &str,
     selector: &str,
-) -> BoxStream<'static, Vec<NodeName>> {
+) -> BoxStream<'static, Vec<PodView>> {
     let api: Api<DeserializeGuard<PodLite>> = Api::namespaced(client, namespace);
     let config = config().labels(selector).fields(RUNNING_PODS);
-    let mut pods: BTreeMap<String, NodeName> = BTreeMap::new();
+    let mut pods: BTreeMap<String, PodView> = BTreeMap::new();
     let mut listing = None;
     watcher(api, config)
         .default_backoff()
@@ -125,7 +162,7 @@ pub(super) fn pods(
         .boxed()
 }
 
-type Pods = BTreeMap<String, NodeName>;
+type Pods = BTreeMap<String, PodView>;
 
 /// Whether the pods are another set now.
 fn follow(
@@ -133,15 +170,15 @@ fn follow(
     pods: &mut Pods,
     listing: &mut Option<Pods>,
 ) -> bool {
-    let entry = |guard: DeserializeGuard<PodLite>| guard.0.ok().map(|pod| (pod.name(), pod.node()));
+    let entry = |guard: DeserializeGuard<PodLite>| guard.0.ok().map(|pod| (pod.name(), pod.view()));
     match event {
         watcher::Event::Init => {
             *listing = Some(Pods::new());
             false
         }
         watcher::Event::InitApply(guard) => {
-            if let (Some((name, Some(node))), Some(listing)) = (entry(guard), listing) {
-                listing.insert(name, node);
+            if let (Some((name, Some(pod))), Some(listing)) = (entry(guard), listing) {
+                listing.insert(name, pod);
             }
             false
         }
@@ -150,7 +187,7 @@ fn follow(
             true
         }
         watcher::Event::Apply(guard) => match entry(guard) {
-            Some((name, Some(node))) => pods.insert(name, node.clone()) != Some(node),
+            Some((name, Some(pod))) => pods.insert(name, pod.clone()) != Some(pod),
             Some((name, None)) => pods.remove(&name).is_some(),
             None => false,
         },

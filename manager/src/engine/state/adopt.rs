@@ -1,6 +1,7 @@
 //! What an agent brings along when it attaches: tasks of earlier leaders and of earlier streams.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use kruise_api::ids::{JobUid, NodeName, NodeUid, TaskId};
@@ -163,7 +164,7 @@ impl EngineState {
             }
             if phase.is_final() {
                 task.stage = ended(&status, now);
-                self.metrics.ended(&task.stage);
+                self.metrics.ended(&task.stage, &status);
             }
             task.status = status;
             self.publish_task(job, node);
@@ -181,17 +182,18 @@ impl EngineState {
         } else {
             Stage::InFlight
         };
-        self.metrics.ended(&stage);
+        self.metrics.ended(&stage, &status);
         let task = Task {
             id,
             node_uid: uid.clone(),
             stage,
-            order: PullOrder::new(&entry.object.spec, &entry.object.key, image),
+            order: Arc::new(PullOrder::new(&entry.object, image)),
             status,
             ordered: None,
             told: Duration::ZERO,
         };
         self.tasks.insert(job, node, task);
+        self.note_load(node);
         self.publish_task(job, node);
     }
 
@@ -215,12 +217,13 @@ impl EngineState {
             id,
             node_uid: uid.clone(),
             stage: Stage::Cancelling,
-            order: PullOrder::new(&entry.object.spec, &entry.object.key, &image),
+            order: Arc::new(PullOrder::new(&entry.object, &image)),
             status,
             ordered: None,
             told: Duration::ZERO,
         };
         self.tasks.insert(job, node, task);
+        self.note_load(node);
     }
 
     /// Lets the agent forget a result that is stored.

@@ -16,6 +16,7 @@ use super::super::event::{Attach, AttachRefused, CloseReason, Effect, Now, Sessi
 use super::super::vitals::Vitals;
 use super::EngineState;
 use super::adopt::Claim;
+use super::nodes::Capacity;
 use super::tasks::Stage;
 
 /// First and longest pause before a set goes out again to an agent that refused the last one.
@@ -37,6 +38,9 @@ pub(crate) struct Agent {
     pub(crate) peer: String,
     pub(crate) attached_since: Timestamp,
     pub(crate) vitals: Arc<Vitals>,
+    /// Pulls that it runs at once; 0 is no limit.
+    max_workers: u32,
+    answers_probes: bool,
     /// While it has a stream.
     pub(crate) session: Option<Session>,
     /// As of the last session.
@@ -61,6 +65,8 @@ pub(crate) struct Session {
     pub(crate) cancel: BTreeMap<TaskId, &'static str>,
     /// Results that are stored.
     pub(crate) saved: Vec<TaskId>,
+    /// Images to ask about.
+    pub(super) questions: BTreeSet<String>,
     /// Ended tasks that the agent did not name when it attached: it has lost their results, and would begin anew if a set named them.
     pub(super) lacks: BTreeSet<TaskId>,
     pub(super) unacknowledged: VecDeque<Sent>,
@@ -87,6 +93,7 @@ impl Session {
             add: BTreeSet::new(),
             cancel: BTreeMap::new(),
             saved: Vec::new(),
+            questions: BTreeSet::new(),
             lacks: BTreeSet::new(),
             unacknowledged: VecDeque::new(),
         }
@@ -136,6 +143,8 @@ impl EngineState {
             peer,
             attached_since: now.wall,
             vitals,
+            max_workers: hello.max_workers,
+            answers_probes: hello.answers_probes,
             session: Some(Session::new(session, now)),
             generation: Generation(0),
             acknowledged: Generation(0),
@@ -187,6 +196,7 @@ impl EngineState {
             self.lost.insert((node.clone(), uid), until);
         }
         self.unsynced.remove(&node);
+        self.drop_questions(&node);
         self.refresh_agent(&node);
         self.touch_jobs_on(&node);
     }
@@ -227,6 +237,7 @@ impl EngineState {
             None if self.may_hold(node) => AgentView::MayHold,
             _ => AgentView::Away,
         };
+        self.note_load(node);
         if self.nodes.set_agent(node, view) {
             self.touch_active_jobs();
         }
@@ -256,6 +267,22 @@ impl EngineState {
             .copied()
             .filter(|epoch| epoch.0 <= latest)
             .max()
+    }
+
+    /// Brings the planner's view of how busy a node is up to date.
+    pub(super) fn note_load(&mut self, node: &NodeName) {
+        let agent = self.agents.get(node);
+        let tasks = self
+            .tasks
+            .of_node(node)
+            .filter(|(_, task)| task.holds_slot())
+            .count();
+        let capacity = Capacity {
+            workers: agent.map_or(0, |agent| agent.max_workers),
+            answers_probes: agent.is_some_and(|agent| agent.answers_probes),
+            tasks,
+        };
+        self.nodes.set_capacity(node, capacity);
     }
 
     /// Whether a node that has not attached yet may hold a task of an earlier leader. An agent without a pod is no more, and with it the calls that
@@ -390,18 +417,21 @@ impl EngineState {
             }
             (Stage::InFlight, true) => {
                 task.stage = ended(&status, now);
-                self.metrics.ended(&task.stage);
+                self.metrics.ended(&task.stage, &status);
                 self.dirty.insert(job.clone());
             }
             (_, false) => {}
         }
         task.status = status;
         let (told, old_phase) = progress_told.unwrap_or((Duration::ZERO, Phase::Waiting));
-        if phase != old_phase || now.mono >= told + PROGRESS_INTERVAL {
+        let is_news = phase != old_phase || now.mono >= told + PROGRESS_INTERVAL;
+        if is_news {
             task.told = now.mono;
             self.publish_task(&job, &node);
             self.publish_progress(&job, now);
         }
+        self.note_load(&node);
+        self.note_image_progress(&job);
     }
 
     pub(super) fn send(&mut self, session: SessionId, message: ToAgent) {

@@ -1,8 +1,10 @@
 //! Jobs as the engine holds them: the newest known object, and what is remembered between plans.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kruise_api::ids::{JobUid, NodeName, ObjectKey, TaskId};
 use kruise_planner::job::{Counters, JobMemory, PodView};
 
@@ -10,6 +12,7 @@ use super::super::event::{Change, Effect, Now};
 use super::super::objects::{JobObject, Listing};
 use super::super::ports::ApiFailure;
 use super::EngineState;
+use super::orders::PullOrder;
 use super::secrets::SecretBlock;
 
 /// A watch that has not caught up with our own write after this long is doubted: the object is read on its own.
@@ -27,6 +30,12 @@ pub(crate) struct JobEntry {
     pub(crate) ahead_since: Option<Duration>,
     pub(crate) memory: JobMemory,
     pub(crate) pods: Pods,
+    /// Pods that nodes wait for.
+    pub(crate) awaited: Pods,
+    /// What its tasks were ordered to do, as of the last plan.
+    pub(crate) order: Option<Arc<PullOrder>>,
+    /// Orders that the cluster's caps kept back in the last plan.
+    pub(crate) capped: usize,
     pub(crate) busy: Option<Busy>,
     pub(crate) retry: Retry,
     pub(crate) secrets: Option<SecretBlock>,
@@ -35,7 +44,9 @@ pub(crate) struct JobEntry {
     pub(crate) timer: Option<Duration>,
     /// As of the last plan, for inspection.
     pub(crate) counters: Counters,
-    pub(crate) waiting: Vec<String>,
+    pub(crate) waiting: Vec<Waiting>,
+    /// When the planner wants to look again.
+    pub(crate) wake: Option<Timestamp>,
     pub(crate) complete: bool,
     /// Bytes (done, total) of tasks that have ended and left the table under this leader.
     pub(crate) ended_bytes: (u64, u64),
@@ -56,18 +67,45 @@ pub(crate) enum Busy {
     Fetch { known: String },
 }
 
-/// Nodes of a podSelector job.
+/// Why nodes wait, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    /// A word that does not change.
+    pub(crate) word: &'static str,
+    pub(crate) text: String,
+    pub(crate) nodes: usize,
+}
+
+/// Pods that bear on a job.
 #[derive(Debug, Default)]
 pub(crate) enum Pods {
-    /// Not watched: no podSelector, or the job is over.
+    /// Not watched: no selector, or the job is over.
     #[default]
     Unwatched,
     /// Watched; none until the first list.
     Watched {
         watch: u64,
         selector: String,
-        nodes: Option<Vec<PodView>>,
+        pods: Option<Vec<PodView>>,
     },
+}
+
+impl Pods {
+    /// As the watch told last; none before it has told anything, or without a watch.
+    pub(crate) fn known(&self) -> Option<&[PodView]> {
+        match self {
+            Self::Watched { pods, .. } => pods.as_deref(),
+            Self::Unwatched => None,
+        }
+    }
+
+    /// Ends the watch, if there is one.
+    pub(crate) fn end(&mut self) -> Option<Effect> {
+        match std::mem::take(self) {
+            Self::Watched { watch, .. } => Some(Effect::UnwatchPods { watch }),
+            Self::Unwatched => None,
+        }
+    }
 }
 
 /// Pause after requests that failed.
@@ -109,6 +147,9 @@ impl JobEntry {
                 ..JobMemory::default()
             },
             pods: Pods::default(),
+            awaited: Pods::default(),
+            order: None,
+            capped: 0,
             busy: None,
             retry: Retry::default(),
             secrets: None,
@@ -116,6 +157,7 @@ impl JobEntry {
             timer: None,
             counters: Counters::default(),
             waiting: Vec::new(),
+            wake: None,
             complete: false,
             ended_bytes: (0, 0),
             told: None,
@@ -149,6 +191,10 @@ impl JobTable {
         self.entries.iter()
     }
 
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut JobEntry> {
+        self.entries.values_mut()
+    }
+
     pub(crate) fn is_complete(&self) -> bool {
         self.complete
     }
@@ -164,7 +210,8 @@ impl JobTable {
     /// How many jobs are in which phase.
     pub(crate) fn phases(&self) -> JobPhases {
         let mut phases = JobPhases::default();
-        for entry in self.entries.values() {
+        let real = self.entries.values();
+        for entry in real.filter(|entry| !entry.object.is_of_node_image()) {
             match entry {
                 _ if entry.object.is_complete() => phases.complete += 1,
                 _ if entry.counters.active > 0 => phases.pulling += 1,
@@ -186,7 +233,11 @@ pub(crate) struct JobPhases {
 impl EngineState {
     pub(super) fn job_listing(&mut self, listing: Listing<JobObject, JobUid>, now: Now) {
         match listing {
-            Listing::Begin => self.jobs.unlisted = Some(self.jobs.entries.keys().cloned().collect()),
+            Listing::Begin => {
+                let real = self.jobs.entries.iter();
+                let real = real.filter(|(_, entry)| !entry.object.is_of_node_image());
+                self.jobs.unlisted = Some(real.map(|(uid, _)| uid.clone()).collect());
+            }
             Listing::Listed(job) => {
                 if let Some(unlisted) = &mut self.jobs.unlisted {
                     unlisted.remove(&job.uid);
@@ -254,9 +305,9 @@ impl EngineState {
         };
         self.dirty.remove(uid);
         self.secrets_wanted.remove(uid);
-        if matches!(entry.pods, Pods::Watched { .. }) {
-            self.effects.push(Effect::UnwatchPods { job: uid.clone() });
-        }
+        let mut entry = entry;
+        self.effects
+            .extend([entry.pods.end(), entry.awaited.end()].into_iter().flatten());
         let nodes: Vec<NodeName> = self.tasks.of_job(uid).map(|(node, _)| node.clone()).collect();
         for node in nodes {
             self.drop_task(uid, &node, entry.object.key.to_string(), "job deleted");
@@ -311,15 +362,18 @@ impl EngineState {
         }
     }
 
-    pub(super) fn pods(&mut self, job: &JobUid, number: u64, nodes: Vec<NodeName>) {
-        if let Some(entry) = self.jobs.get_mut(job)
-            && let Pods::Watched {
-                watch, nodes: known, ..
-            } = &mut entry.pods
-            && *watch == number
-        {
-            *known = Some(nodes.into_iter().map(|node| PodView { node }).collect());
-            self.dirty.insert(job.clone());
+    pub(super) fn pods(&mut self, job: &JobUid, number: u64, told: Vec<PodView>) {
+        let Some(entry) = self.jobs.get_mut(job) else {
+            return;
+        };
+        for held in [&mut entry.pods, &mut entry.awaited] {
+            if let Pods::Watched { watch, pods, .. } = held
+                && *watch == number
+            {
+                *pods = Some(told);
+                self.dirty.insert(job.clone());
+                return;
+            }
         }
     }
 }

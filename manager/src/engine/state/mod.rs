@@ -11,10 +11,13 @@
 
 mod adopt;
 mod agents;
+mod explain;
+mod images;
 mod jobs;
 mod nodes;
 mod orders;
 mod planning;
+mod probes;
 mod saving;
 mod secrets;
 mod sync;
@@ -32,6 +35,7 @@ use super::event::{Change, Effect, Event, Now, SecretAnswer, SessionId};
 use super::metrics::EngineMetrics;
 use super::objects::Listing;
 use agents::Agent;
+use images::ImageTable;
 use jobs::JobTable;
 use nodes::NodeTable;
 use tasks::TaskTable;
@@ -61,6 +65,7 @@ pub(crate) struct EngineState {
     /// Nodes that may hold a task of an earlier leader: those with an agent's pod. All until that is known.
     may_hold: Option<BTreeSet<NodeName>>,
     jobs: JobTable,
+    images: ImageTable,
     nodes: NodeTable,
     tasks: TaskTable,
     agents: BTreeMap<NodeName, Agent>,
@@ -85,6 +90,8 @@ pub(crate) struct EngineState {
     /// Whether anybody watches tasks.
     observed: bool,
     pod_watches: u64,
+    /// Pulls in flight as of the last settling.
+    last_slots: usize,
     metrics: EngineMetrics,
 }
 
@@ -102,6 +109,7 @@ impl EngineState {
             ahead: BTreeMap::new(),
             may_hold: None,
             jobs: JobTable::default(),
+            images: ImageTable::default(),
             tasks: TaskTable::default(),
             agents: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -116,13 +124,14 @@ impl EngineState {
             writes: Vec::new(),
             observed: false,
             pod_watches: 0,
+            last_slots: 0,
             metrics,
         }
     }
 
     /// Whether jobs and nodes have been read in full, so that agents may attach and orders go out.
     pub(crate) fn is_ready(&self) -> bool {
-        self.jobs.is_complete() && self.nodes.is_complete()
+        self.jobs.is_complete() && self.nodes.is_complete() && self.images.is_complete()
     }
 
     /// Number of this leadership.
@@ -140,7 +149,10 @@ impl EngineState {
         match event {
             Event::Jobs(listing) => self.job_listing(listing, now),
             Event::Nodes(listing) => self.node_listing(listing, now),
-            Event::Pods { job, watch, nodes } => self.pods(&job, watch, nodes),
+            Event::Pods { job, watch, pods } => self.pods(&job, watch, pods),
+            Event::Probed { session, answer } => self.probed(session, &answer, now),
+            Event::NodeImages(listing) => self.image_listing(listing, now),
+            Event::ImageWritten { node, result } => self.image_written(&node, result, now),
             Event::AgentNodes(nodes) => self.agent_nodes(nodes),
             Event::Detached { session } => self.detach(session),
             Event::Stale { session, stale } => self.set_stale(session, stale),
@@ -157,6 +169,7 @@ impl EngineState {
     pub(crate) fn settle(&mut self, now: Now) -> Vec<Effect> {
         if self.is_ready() {
             self.pass_time(now);
+            self.touch_capped_jobs();
             // Sending may find that a secret is gone, which touches its job once more; more than that settles with the next event.
             for _ in 0..3 {
                 while let Some(job) = self.dirty.pop_first() {
@@ -169,6 +182,7 @@ impl EngineState {
                     break;
                 }
             }
+            self.settle_images(now);
         }
         self.hand.clear();
         self.ask_for_secrets();
@@ -233,7 +247,8 @@ impl EngineState {
             .iter()
             .filter_map(|node| self.agents.get(node)?.session.as_ref()?.resync_at(now))
             .min();
-        [grace, reserve, lost, timer, node, resync]
+        let image = self.images.next_wake(now);
+        [grace, reserve, lost, timer, node, resync, image]
             .into_iter()
             .flatten()
             .min()
@@ -265,18 +280,19 @@ impl EngineState {
             }
             Listing::Complete => {
                 for uid in self.nodes.end_list() {
-                    self.node_deleted(&uid);
+                    self.node_deleted(&uid, now);
                 }
                 self.touch_active_jobs();
             }
-            Listing::Deleted(uid) => self.node_deleted(&uid),
+            Listing::Deleted(uid) => self.node_deleted(&uid, now),
         }
     }
 
-    fn node_deleted(&mut self, uid: &NodeUid) {
+    fn node_deleted(&mut self, uid: &NodeUid, now: Now) {
         let change = self.nodes.remove(uid);
         if let Some((name, _)) = &change.gone {
             self.after_node_change(name, &change);
+            self.refresh_fake(name, now);
         }
     }
 
@@ -311,11 +327,34 @@ impl EngineState {
         }
     }
 
-    fn count(&self) {
+    /// Jobs that the cluster's caps held back look again whenever the number of pulls has changed.
+    fn touch_capped_jobs(&mut self) {
+        if self.config.caps.is_none() || self.slots() == self.last_slots {
+            return;
+        }
+        let capped = self.jobs.iter().filter(|(_, entry)| entry.capped > 0);
+        self.dirty.extend(capped.map(|(uid, _)| uid.clone()));
+    }
+
+    /// Pulls in flight.
+    fn slots(&self) -> usize {
+        self.tasks.iter().filter(|(_, _, task)| task.holds_slot()).count()
+    }
+
+    fn count(&mut self) {
+        self.last_slots = self.slots();
         self.metrics.agents_connected(self.sessions.len());
-        self.metrics
-            .in_flight(self.tasks.iter().filter(|(_, _, task)| task.holds_slot()).count());
+        self.metrics.in_flight(self.last_slots);
         self.metrics.jobs(self.jobs.phases());
+        let queued = |entry: &jobs::JobEntry| {
+            if entry.complete {
+                0
+            } else {
+                entry.counters.pending()
+            }
+        };
+        self.metrics
+            .queued(self.jobs.iter().map(|(_, entry)| queued(entry)).sum());
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kruise_api::ids::{NodeName, NodeUid};
-use kruise_planner::job::{AgentView, NodeView};
+use kruise_planner::job::{AgentView, NodeTrouble, NodeView};
 
 use super::super::objects::NodeObject;
 
@@ -41,6 +41,29 @@ struct Facts {
     young_until: Timestamp,
     /// Taken into `views` when it becomes eligible.
     labels: BTreeMap<String, String>,
+    created: Timestamp,
+    cordoned: bool,
+    trouble: Option<NodeTrouble>,
+    /// Of its agent.
+    capacity: Capacity,
+    /// It stands for a node that does not exist.
+    fake: bool,
+}
+
+/// What a node's agent can take, and has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Capacity {
+    /// Pulls that it runs at once; 0 is no limit.
+    pub(crate) workers: u32,
+    /// Tasks that it has and that have not ended.
+    pub(crate) tasks: usize,
+    pub(crate) answers_probes: bool,
+}
+
+impl Capacity {
+    fn is_full(self) -> bool {
+        self.workers > 0 && self.tasks >= self.workers as usize
+    }
 }
 
 /// What a change of a node means for others.
@@ -95,7 +118,8 @@ impl NodeTable {
     }
 
     pub(crate) fn begin_list(&mut self) {
-        self.unlisted = Some(self.facts.values().map(|facts| facts.uid.clone()).collect());
+        let real = self.facts.values().filter(|facts| !facts.fake);
+        self.unlisted = Some(real.map(|facts| facts.uid.clone()).collect());
     }
 
     /// Ends a list and returns what it lacks.
@@ -134,9 +158,15 @@ impl NodeTable {
         let ready = node.ready.is_some_and(|ready| ready.is_true);
         if let Some(view) = self.views.get_mut(&node.name) {
             let facts = self.facts.get_mut(&node.name).expect("each view has its facts");
-            let changed = view.labels != node.labels || facts.ready != ready;
+            let trouble = node.trouble();
+            let changed = view.labels != node.labels
+                || facts.ready != ready
+                || view.cordoned != node.cordoned
+                || view.trouble != trouble;
             facts.ready = ready;
             facts.ready_since = node.ready.map(|ready| ready.since);
+            view.cordoned = node.cordoned;
+            view.trouble = trouble;
             view.labels = node.labels;
             return changed;
         }
@@ -146,6 +176,11 @@ impl NodeTable {
             ready_since: node.ready.map(|ready| ready.since),
             eligible_at: self.eligible_at(&node),
             young_until: later(node.created, YOUNG.max(self.creation_delay * 2)),
+            created: node.created,
+            cordoned: node.cordoned,
+            trouble: node.trouble(),
+            capacity: Capacity::default(),
+            fake: false,
             labels: node.labels,
         };
         self.facts.insert(node.name.clone(), facts);
@@ -184,6 +219,11 @@ impl NodeTable {
                 uid: facts.uid.clone(),
                 labels: std::mem::take(&mut facts.labels),
                 agent: AgentView::Away,
+                created: facts.created,
+                cordoned: facts.cordoned,
+                trouble: facts.trouble,
+                busy: facts.capacity.is_full(),
+                answers_probes: facts.capacity.answers_probes,
             };
             self.views.insert(name.clone(), view);
         }
@@ -204,6 +244,26 @@ impl NodeTable {
             .flat_map(times)
             .flatten()
             .min()
+    }
+
+    /// Takes a node that stands for one that does not exist, unless that one does exist. None when nothing changed.
+    pub(crate) fn apply_fake(&mut self, node: NodeObject, now: Timestamp) -> Option<NodeChange> {
+        let name = node.name.clone();
+        if self.facts.get(&name).is_some_and(|facts| !facts.fake) {
+            return None;
+        }
+        let change = self.apply(node, now);
+        if let Some(facts) = self.facts.get_mut(&name) {
+            facts.fake = true;
+        }
+        Some(change).filter(|change| *change != NodeChange::default())
+    }
+
+    /// Takes it away again.
+    pub(crate) fn remove_fake(&mut self, name: &NodeName) -> Option<NodeChange> {
+        let facts = self.facts.get(name).filter(|facts| facts.fake)?;
+        let uid = facts.uid.clone();
+        Some(self.remove(&uid))
     }
 
     /// Takes a node away.
@@ -240,6 +300,17 @@ impl NodeTable {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// Says what a node's agent can take, and has.
+    pub(crate) fn set_capacity(&mut self, name: &NodeName, capacity: Capacity) {
+        if let Some(facts) = self.facts.get_mut(name) {
+            facts.capacity = capacity;
+        }
+        if let Some(view) = self.views.get_mut(name) {
+            view.busy = capacity.is_full();
+            view.answers_probes = capacity.answers_probes;
         }
     }
 

@@ -1,14 +1,20 @@
 //! From a job and everything around it to a plan, and what becomes of the plan.
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kruise_api::ids::{JobUid, NodeName};
+use kruise_api::image_pull_job::Bytes;
+use kruise_api::image_pull_job::options::{self, PullOptions};
 use kruise_api::reference::ImageRef;
-use kruise_planner::job::{self, Clocks, JobPlan, JobSnapshot, round_of};
+use kruise_planner::job::{self, Claim, Clocks, JobPlan, JobSnapshot, Room, WaitingOn, round_of};
 use kruise_planner::task::{Phase, pull_task_id};
 use kruise_proto::convert::to_timestamp;
 use kruise_proto::task::{self, TaskStatus};
 
 use super::super::event::{Change, Effect, Now};
-use super::jobs::{JobEntry, Pods};
+use super::jobs::{JobEntry, Pods, Waiting};
 use super::orders::PullOrder;
 use super::secrets::Gate;
 use super::tasks::{Stage, Task};
@@ -33,7 +39,9 @@ impl EngineState {
             Gate::Shut => self.hold_back(uid, &mut plan, now),
         }
         self.take_back(uid, &plan);
+        self.renew_orders(uid, &plan, now);
         self.hand_out(uid, &plan, now);
+        self.ask(uid, &plan);
         self.remember(uid, &plan, now);
         self.save(uid, &plan, now);
         self.let_go(uid);
@@ -41,38 +49,89 @@ impl EngineState {
     }
 
     fn make_plan(&mut self, uid: &JobUid, now: Now) -> Option<JobPlan> {
-        let tasks = self.tasks.views(uid);
-        let clocks = self.clocks(now);
-        let young_nodes = self.nodes.has_young(now.wall);
+        let unsaved = [self.tasks.unsaved_since(uid), self.unsaved_answer(uid)];
         let entry = self.jobs.get_mut(uid)?;
-        entry.memory.unsaved_since = self.tasks.unsaved_since(uid);
-        let pods = match &entry.pods {
-            Pods::Watched {
-                nodes: Some(pods), ..
-            } => pods.as_slice(),
-            _ => &[],
-        };
+        entry.memory.unsaved_since = unsaved.into_iter().flatten().min();
+        let switched_off = self.config.switched_off;
+        self.with_snapshot(uid, now, |snapshot| match switched_off {
+            Some(gate) => job::plan_switched_off(snapshot, gate),
+            None => job::plan(snapshot),
+        })
+    }
+
+    /// Shows a job and all that bears on it to the planner.
+    pub(super) fn with_snapshot<T>(
+        &self,
+        uid: &JobUid,
+        now: Now,
+        show: impl FnOnce(&JobSnapshot<'_>) -> T,
+    ) -> Option<T> {
+        let tasks = self.tasks.views(uid);
+        let entry = self.jobs.get(uid)?;
         let object = &entry.object;
-        let snapshot = JobSnapshot {
+        let ready_pods: Option<BTreeSet<NodeName>> = entry.awaited.known().map(|pods| {
+            let ready = pods.iter().filter(|pod| pod.ready);
+            ready.map(|pod| pod.node.clone()).collect()
+        });
+        let bytes = self.bytes(uid, entry);
+        let signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Some(show(&JobSnapshot {
             uid,
             key: &object.key,
             generation: object.generation,
             deleting: object.deleting,
             legacy_finalizer: object.has_legacy_finalizer(),
+            annotations: &object.annotations,
+            owner: object.workload(),
             spec: &object.spec,
             status: object.status.as_ref(),
             nodes: self.nodes.views(),
-            young_nodes,
-            pods,
+            young_nodes: self.nodes.has_young(now.wall),
+            pods: entry.pods.known().unwrap_or_default(),
+            ready_pods: ready_pods.as_ref(),
+            room: self.room(uid),
+            bytes: Some(Bytes {
+                done: signed(bytes.bytes_done),
+                total: signed(bytes.bytes_total),
+            }),
             tasks: &tasks,
             memory: &entry.memory,
-            clocks,
+            clocks: self.clocks(now),
             now: now.wall,
-        };
-        Some(match self.config.switched_off {
-            Some(gate) => job::plan_switched_off(&snapshot, gate),
-            None => job::plan(&snapshot),
-        })
+        }))
+    }
+
+    /// What the caps of the cluster leave for a job.
+    fn room(&self, uid: &JobUid) -> Option<Room> {
+        if self.config.caps.is_none() {
+            return None;
+        }
+        let active: Vec<_> = self
+            .jobs
+            .iter()
+            .filter(|(_, entry)| !entry.object.is_complete())
+            .filter_map(|(uid, entry)| Some((uid, entry, ImageRef::parse(&entry.object.spec.image).ok()?)))
+            .collect();
+        let claims: Vec<Claim<'_>> = active
+            .iter()
+            .map(|(other, entry, image)| Claim {
+                host: image.host(),
+                priority: entry.order.as_ref().map_or(0, |order| order.priority()),
+                began: entry.object.created.as_millisecond(),
+                in_flight: self
+                    .tasks
+                    .of_job(other)
+                    .filter(|(_, task)| task.holds_slot())
+                    .count(),
+                wants: if *other == uid {
+                    self.nodes.views().len()
+                } else {
+                    entry.capped
+                },
+            })
+            .collect();
+        let index = active.iter().position(|(other, ..)| *other == uid)?;
+        job::room(&self.config.caps, &claims, index)
     }
 
     fn clocks(&self, now: Now) -> Clocks {
@@ -106,39 +165,72 @@ impl EngineState {
         }
     }
 
-    /// Watches the pods of a job that selects by pods, while it is active. A watch costs one list per job and then only the changes, where
-    /// lists at each plan would cost one per result.
+    /// Watches the pods that a job selects nodes by, and those that its nodes wait for, while it is active. A watch costs one list per job and then only the
+    /// changes, where lists at each plan would cost one per result.
     fn pods_are_known(&mut self, uid: &JobUid) -> bool {
-        let Some(entry) = self.jobs.get_mut(uid) else {
+        let Some(entry) = self.jobs.get(uid) else {
             return false;
         };
         let object = &entry.object;
-        let Some(selector) = object
-            .spec
-            .pod_selector
-            .clone()
-            .filter(|_| !object.is_complete() && !object.deleting)
-        else {
+        if object.is_complete() || object.deleting {
+            return true;
+        }
+        let awaited = PullOptions::parse(&object.annotations).ok();
+        let awaited = awaited.and_then(|options| options.when_pods_ready);
+        let selectors = [
+            ("spec.podSelector", object.spec.pod_selector.clone()),
+            (options::WHEN_PODS_READY, awaited),
+        ];
+        let mut known = true;
+        for (number, (field, selector)) in selectors.into_iter().enumerate() {
+            known &= self.follow_pods(uid, number == 0, field, selector);
+        }
+        known
+    }
+
+    /// Whether the pods of one selector are known. Begins to watch them, or ends that, as needed.
+    fn follow_pods(
+        &mut self,
+        uid: &JobUid,
+        selects: bool,
+        field: &'static str,
+        selector: Option<LabelSelector>,
+    ) -> bool {
+        let Some(entry) = self.jobs.get_mut(uid) else {
+            return false;
+        };
+        let held = if selects {
+            &mut entry.pods
+        } else {
+            &mut entry.awaited
+        };
+        let Some(selector) = selector else {
+            self.effects.extend(held.end());
             return true;
         };
         let wanted = match kube::core::Selector::try_from(selector) {
             Ok(selector) => selector.to_string(),
             Err(error) => {
-                entry.waiting = vec![format!("spec.podSelector: {error}")];
+                entry.waiting = vec![Waiting {
+                    word: "InvalidSpec",
+                    text: format!("{field}: {error}"),
+                    nodes: 0,
+                }];
                 return false;
             }
         };
-        if let Pods::Watched { selector, nodes, .. } = &entry.pods
+        if let Pods::Watched { selector, pods, .. } = held
             && *selector == wanted
         {
-            return nodes.is_some();
+            return pods.is_some();
         }
+        self.effects.extend(held.end());
         self.pod_watches += 1;
         let (watch, namespace) = (self.pod_watches, entry.object.key.namespace.clone());
-        entry.pods = Pods::Watched {
+        *held = Pods::Watched {
             watch,
             selector: wanted.clone(),
-            nodes: None,
+            pods: None,
         };
         self.effects.push(Effect::WatchPods {
             job: uid.clone(),
@@ -175,6 +267,48 @@ impl EngineState {
         }
     }
 
+    /// An edit of the job reaches tasks that are under way: their agents get the same tasks with other limits.
+    fn renew_orders(&mut self, uid: &JobUid, plan: &JobPlan, now: Now) {
+        let (Some(image), Some(entry)) = (&plan.image, self.jobs.get_mut(uid)) else {
+            return;
+        };
+        let wanted = PullOrder::new(&entry.object, image);
+        if entry.order.as_deref() == Some(&wanted) {
+            return;
+        }
+        let wanted = Arc::new(wanted);
+        if entry.order.replace(Arc::clone(&wanted)).is_none() {
+            // First plan of this leader: whatever is under way came with a whole set of its own.
+            return;
+        }
+        let nodes: Vec<NodeName> = self
+            .tasks
+            .of_job(uid)
+            .filter(|(_, task)| task.stage == Stage::InFlight)
+            .filter(|(_, task)| task.id == pull_task_id(uid, &task.node_uid, image, plan.round))
+            .map(|(node, _)| node.clone())
+            .collect();
+        for node in nodes {
+            let Some(task) = self.tasks.get_mut(uid, &node) else {
+                continue;
+            };
+            let edited = task.order.edited(&wanted);
+            if *task.order == edited {
+                continue;
+            }
+            task.order = Arc::new(edited);
+            // As a whole set, which waits for pull secrets where it needs them.
+            if let Some(session) = self
+                .agents
+                .get_mut(&node)
+                .and_then(|agent| agent.session.as_mut())
+            {
+                session.set_due.get_or_insert(now.mono);
+                self.unsynced.insert(node);
+            }
+        }
+    }
+
     fn hand_out(&mut self, uid: &JobUid, plan: &JobPlan, now: Now) {
         let (Some(image), Some(entry)) = (&plan.image, self.jobs.get(uid)) else {
             return;
@@ -182,7 +316,7 @@ impl EngineState {
         if plan.assign.is_empty() {
             return;
         }
-        let order = PullOrder::new(&entry.object.spec, &entry.object.key, image);
+        let Some(order) = entry.order.clone() else { return };
         let job = entry.object.key.to_string();
         for node in &plan.assign {
             let Some(node_uid) = self.nodes.uid(node).cloned() else {
@@ -207,6 +341,7 @@ impl EngineState {
             };
             tracing::debug!(%job, %node, task = %task.id, "order");
             self.tasks.insert(uid, node, task);
+            self.note_load(node);
             if let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) {
                 session.add.insert(uid.clone());
                 self.unsynced.insert(node.clone());
@@ -223,10 +358,13 @@ impl EngineState {
         entry.counters = plan.counters;
         entry.complete = plan.complete;
         entry.deadline = plan.deadline_left.map(|left| now.mono + left);
-        let mut waiting: Vec<String> = plan.waiting.iter().map(ToString::to_string).collect();
+        let mut waiting: Vec<Waiting> = plan.waiting.iter().map(Waiting::from).collect();
         let block = entry.secrets.as_ref().filter(|block| block.is_shut(now));
-        waiting.splice(0..0, block.map(|block| block.text().to_owned()));
+        let held = entry.counters.pending();
+        waiting.splice(0..0, block.map(|block| Waiting::secret(block.text(), held)));
         entry.waiting = waiting;
+        entry.capped = plan.capped;
+        entry.wake = plan.wake;
         let wake = plan.wake.map(|at| mono_of(at, now));
         let secrets = entry
             .secrets
@@ -246,15 +384,15 @@ impl EngineState {
         let Some(entry) = self.jobs.get_mut(uid).filter(over) else {
             return;
         };
-        if matches!(std::mem::take(&mut entry.pods), Pods::Watched { .. }) {
-            self.effects.push(Effect::UnwatchPods { job: uid.clone() });
-        }
+        self.effects
+            .extend([entry.pods.end(), entry.awaited.end()].into_iter().flatten());
         self.secrets_wanted.remove(uid);
     }
 
     /// Takes a task out of the table, its slot with it.
     pub(super) fn remove_task(&mut self, uid: &JobUid, node: &NodeName) -> Option<Task> {
         let task = self.tasks.remove(uid, node)?;
+        self.note_load(node);
         if let Some(entry) = self.jobs.get_mut(uid) {
             if matches!(task.stage, Stage::Ended { .. })
                 && let Some(progress) = task.status.progress.filter(|progress| progress.bytes_total > 0)
@@ -277,6 +415,7 @@ impl EngineState {
         let Some(task) = self.tasks.remove(uid, node) else {
             return;
         };
+        self.note_load(node);
         let agent = self
             .agents
             .get_mut(node)
@@ -293,5 +432,25 @@ impl EngineState {
             node: node.clone(),
             id: task.id.to_string(),
         });
+    }
+}
+
+impl From<&WaitingOn> for Waiting {
+    fn from(reason: &WaitingOn) -> Self {
+        Self {
+            word: reason.word(),
+            text: reason.to_string(),
+            nodes: reason.nodes(),
+        }
+    }
+}
+
+impl Waiting {
+    fn secret(text: &str, nodes: usize) -> Self {
+        Self {
+            word: "SecretMissing",
+            text: text.to_owned(),
+            nodes,
+        }
     }
 }

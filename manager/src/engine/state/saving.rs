@@ -23,6 +23,9 @@ impl EngineState {
     /// Does what a plan wants of the API server, unless a request is under way or has just failed; the plan is made again after that.
     pub(super) fn save(&mut self, uid: &JobUid, plan: &JobPlan, now: Now) {
         let Some(entry) = self.jobs.get(uid) else { return };
+        if entry.object.is_of_node_image() {
+            return self.note_request(uid, plan);
+        }
         if entry.busy.is_some() || entry.retry.pause(now).is_some() {
             return;
         }
@@ -135,6 +138,7 @@ impl EngineState {
 
     /// Lets go of results that the newest object contains: that of a write whose answer never came, or of an earlier leader.
     pub(super) fn drop_saved(&mut self, uid: &JobUid) {
+        self.drop_stored_answers(uid);
         let results = self.results(uid);
         let Some(entry) = self.jobs.get(uid).filter(|_| !results.is_empty()) else {
             return;
@@ -200,6 +204,7 @@ fn reason_name(reason: WriteReason) -> &'static str {
         WriteReason::Step => "step",
         WriteReason::Unsaved => "unsaved",
         WriteReason::Selection => "selection",
+        WriteReason::Round => "round",
         WriteReason::Completed => "completed",
     }
 }

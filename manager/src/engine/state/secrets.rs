@@ -137,8 +137,7 @@ impl EngineState {
             .filter_map(|job| {
                 let object = &self.jobs.get(&job)?.object;
                 Some(SecretRequest {
-                    namespace: object.key.namespace.clone(),
-                    names: object.spec.pull_secrets.clone(),
+                    secrets: object.pull_secrets(),
                     image: object.spec.image.clone(),
                     job,
                 })

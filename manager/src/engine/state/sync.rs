@@ -44,6 +44,7 @@ impl EngineState {
             Some(_) => self.send_set(node, now),
             None => self.send_delta(node, now),
         }
+        self.send_questions(node);
         if !saved.is_empty() {
             self.send(id, ToAgent::Saved(ResultAck { task_ids: saved }));
         }

@@ -193,7 +193,7 @@ impl EngineState {
         self.jobs.uid(key).is_some()
     }
 
-    fn summary(&self, uid: &JobUid, entry: &JobEntry) -> inspect::JobSummary {
+    pub(super) fn summary(&self, uid: &JobUid, entry: &JobEntry) -> inspect::JobSummary {
         let complete = entry.object.is_complete();
         let counters = if complete || entry.counters == Counters::default() {
             stored_counters(entry)
@@ -211,14 +211,14 @@ impl EngineState {
             waiting_on: if complete {
                 Vec::new()
             } else {
-                entry.waiting.clone()
+                entry.waiting.iter().map(|waiting| waiting.text.clone()).collect()
             },
             progress: Some(self.bytes(uid, entry)),
         }
     }
 
     /// Bytes of all tasks of a job under this leader whose total is known.
-    fn bytes(&self, uid: &JobUid, entry: &JobEntry) -> Progress {
+    pub(super) fn bytes(&self, uid: &JobUid, entry: &JobEntry) -> Progress {
         let (done, total) = entry.ended_bytes;
         let mut sum = Progress {
             bytes_done: done,

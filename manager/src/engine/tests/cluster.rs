@@ -9,14 +9,15 @@ use futures::{FutureExt, StreamExt};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey};
-use kruise_planner::job::JobEvent;
+use kruise_planner::job::{JobEvent, PodView};
+use kruise_planner::node_image::TagEvent;
 use tokio::sync::broadcast;
 use tokio_stream::wrappers::BroadcastStream;
 
 use super::world::{job_object, merge, node_object, start};
-use crate::engine::event::JobWrite;
-use crate::engine::objects::{JobObject, Listing, NodeObject};
-use crate::engine::ports::{Agents, ApiFailure, Cluster, Jobs, Secrets, Watches};
+use crate::engine::event::{ImageWrite, JobWrite};
+use crate::engine::objects::{JobObject, Listing, NodeImageObject, NodeObject};
+use crate::engine::ports::{Agents, ApiFailure, Cluster, Jobs, NodeImages, Secrets, Watches};
 
 #[derive(Debug)]
 struct State {
@@ -162,6 +163,26 @@ impl Jobs for FakeCluster {
     }
 }
 
+impl NodeImages for FakeCluster {
+    fn write_image(
+        &self,
+        _: NodeName,
+        _: NodeUid,
+        _: ImageWrite,
+    ) -> BoxFuture<'static, Result<Option<NodeImageObject>, ApiFailure>> {
+        std::future::ready(Err(ApiFailure::Gone)).boxed()
+    }
+
+    fn record_image(
+        &self,
+        _: NodeName,
+        _: NodeUid,
+        _: TagEvent,
+    ) -> BoxFuture<'static, Result<(), ApiFailure>> {
+        std::future::ready(Ok(())).boxed()
+    }
+}
+
 impl Secrets for FakeCluster {
     fn secret(
         &self,
@@ -189,11 +210,17 @@ impl Watches for FakeCluster {
         listed(self.lock().jobs.values().cloned().collect(), &self.jobs)
     }
 
+    fn node_images(&self) -> BoxStream<'static, Listing<NodeImageObject, NodeUid>> {
+        futures::stream::iter([Listing::Begin, Listing::Complete])
+            .chain(futures::stream::pending())
+            .boxed()
+    }
+
     fn nodes(&self) -> BoxStream<'static, Listing<NodeObject, NodeUid>> {
         listed(self.lock().nodes.values().cloned().collect(), &self.nodes)
     }
 
-    fn pods(&self, _: String, _: String) -> BoxStream<'static, Vec<NodeName>> {
+    fn pods(&self, _: String, _: String) -> BoxStream<'static, Vec<PodView>> {
         futures::stream::pending().boxed()
     }
 }

@@ -246,13 +246,13 @@ fn a_selection_by_pods_is_planned_once_the_pods_are_known() {
     world.event(Event::Pods {
         job: job.clone(),
         watch,
-        nodes: vec!["node3".into(), "node1".into(), "node3".into()],
+        pods: vec![pod("a", "node3"), pod("b", "node1"), pod("c", "node3")],
     });
     assert_eq!(world.pulling(), ["node1", "node3"]);
     world.event(Event::Pods {
         job,
         watch: watch + 1,
-        nodes: Vec::new(),
+        pods: Vec::new(),
     });
     assert_eq!(
         world.pulling(),

@@ -1,5 +1,6 @@
 //! Pull secrets: read when used, missing ones told.
 
+use kruise_api::ids::ObjectKey;
 use kruise_proto::dispatch::Credential;
 use kruise_proto::task::Phase;
 use serde_json::json;
@@ -30,7 +31,11 @@ fn secrets_are_read_for_each_hand_out_and_go_with_the_order() {
     world.attach("node2");
     assert!(world.pulling().is_empty());
     assert_eq!(world.secret_reads.len(), 1);
-    assert_eq!(world.secret_reads[0][0].names, ["pull"]);
+    assert_eq!(
+        world.secret_reads[0][0].secrets,
+        [ObjectKey::new("ns", "pull")],
+        "of the job's own namespace"
+    );
     world.answer_secrets(login);
     let order = world.told("node1").orders.values().next().expect("an order");
     assert_eq!(credentials(order), 1);

@@ -158,6 +158,7 @@ impl Sim {
         let job = self.job.clone();
         self.event(Event::Jobs(Listing::Listed(job)));
         self.event(Event::Jobs(Listing::Complete));
+        self.event(Event::NodeImages(Listing::Complete));
     }
 
     fn event(&mut self, event: Event) {
@@ -181,6 +182,7 @@ impl Sim {
                     self.writes.push_back(write);
                     assert!(self.writes.len() <= 1, "one write at a time");
                 }
+                Effect::WriteImage { .. } => panic!("there are no NodeImages"),
                 Effect::Fetch { .. } => self.fetches += 1,
                 _ => {}
             }
@@ -270,6 +272,7 @@ impl Sim {
                     ack.task_ids.iter().for_each(|id| drop(agent.tasks.remove(id)));
                     0
                 }
+                ToAgent::Probe(_) => panic!("none of these agents offers to answer"),
                 ToAgent::Close(_) => {
                     agent.session = None;
                     agent.wire.clear();

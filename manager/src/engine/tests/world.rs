@@ -7,17 +7,17 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kruise_api::ids::{Epoch, JobUid, NodeName, ObjectKey, TaskId};
 use kruise_api::image_pull_job::ImagePullJobStatus;
-use kruise_planner::job::JobEvent;
+use kruise_planner::job::{JobEvent, PodPhase, PodView};
 use kruise_proto::dispatch::{Ack, Cancel, Hello, Order, Refusal, order};
 use kruise_proto::task::{Phase, Reason, TaskStatus};
 use serde_json::{Value, json};
 
 use crate::engine::config::EngineConfig;
 use crate::engine::event::{
-    Attach, AttachRefused, CloseReason, Effect, Event, JobWrite, Now, SecretAnswer, SecretRequest, SessionId,
-    ToAgent,
+    Attach, AttachRefused, CloseReason, Effect, Event, ImageWrite, JobWrite, Now, SecretAnswer,
+    SecretRequest, SessionId, ToAgent,
 };
-use crate::engine::objects::{JobObject, Listing, NodeObject, Ready};
+use crate::engine::objects::{JobObject, Listing, NodeImageObject, NodeObject, Ready};
 use crate::engine::ports::ApiFailure;
 use crate::engine::state::EngineState;
 use crate::engine::vitals::Vitals;
@@ -29,6 +29,7 @@ pub(super) struct Told {
     pub(super) orders: BTreeMap<String, Order>,
     pub(super) cancels: Vec<Cancel>,
     pub(super) saved: Vec<String>,
+    pub(super) probes: Vec<String>,
     pub(super) closed: Option<CloseReason>,
     pub(super) sets: usize,
 }
@@ -43,11 +44,17 @@ pub(super) struct World {
     next_session: u64,
     pub(super) vitals: BTreeMap<NodeName, Arc<Vitals>>,
     pub(super) told: BTreeMap<SessionId, Told>,
+    pub(super) images: BTreeMap<NodeName, NodeImageObject>,
+    pub(super) image_writes: VecDeque<(NodeName, ImageWrite)>,
     pub(super) writes: VecDeque<(JobUid, JobWrite)>,
     pub(super) fetches: VecDeque<JobUid>,
     pub(super) secret_reads: VecDeque<Vec<SecretRequest>>,
     pub(super) pod_watches: Vec<(JobUid, u64, String)>,
     pub(super) events: Vec<JobEvent>,
+    /// Reasons of the events on NodeImages.
+    pub(super) told_events: Vec<&'static str>,
+    /// Whether agents that attach answer questions.
+    pub(super) probing: bool,
     /// Messages to agents and writes in the order in which they came out.
     pub(super) order_of_effects: Vec<&'static str>,
 }
@@ -78,6 +85,8 @@ pub(super) fn node_object(name: &str) -> NodeObject {
             is_true: true,
             since: since + SignedDuration::from_secs(60),
         }),
+        cordoned: false,
+        pressure: None,
     }
 }
 
@@ -94,6 +103,9 @@ pub(super) fn job_object(name: &str, spec: &Value) -> JobObject {
         generation: 1,
         deleting: false,
         finalizers: Vec::new(),
+        created: Timestamp::UNIX_EPOCH,
+        annotations: BTreeMap::new(),
+        controller: None,
         spec: serde_json::from_value(spec).expect("a spec"),
         status: None,
     }
@@ -126,11 +138,15 @@ impl World {
             next_session: 1,
             vitals: BTreeMap::new(),
             told: BTreeMap::new(),
+            images: BTreeMap::new(),
+            image_writes: VecDeque::new(),
             writes: VecDeque::new(),
             fetches: VecDeque::new(),
             secret_reads: VecDeque::new(),
             pod_watches: Vec::new(),
             events: Vec::new(),
+            told_events: Vec::new(),
+            probing: false,
             order_of_effects: Vec::new(),
         }
     }
@@ -141,6 +157,7 @@ impl World {
         self.sessions.clear();
         self.told.clear();
         self.writes.clear();
+        self.image_writes.clear();
         self.fetches.clear();
         self.secret_reads.clear();
         self.list();
@@ -148,6 +165,11 @@ impl World {
 
     /// Both lists, as a new leader reads them.
     pub(super) fn list(&mut self) {
+        self.event(Event::NodeImages(Listing::Begin));
+        for image in self.images.values().cloned().collect::<Vec<_>>() {
+            self.event(Event::NodeImages(Listing::Listed(image)));
+        }
+        self.event(Event::NodeImages(Listing::Complete));
         self.event(Event::Nodes(Listing::Begin));
         for node in self.nodes.values().cloned().collect::<Vec<_>>() {
             self.event(Event::Nodes(Listing::Listed(node)));
@@ -178,12 +200,13 @@ impl World {
                     self.order_of_effects.push("write");
                     self.writes.push_back((job, write));
                 }
+                Effect::WriteImage { node, write, .. } => self.image_writes.push_back((node, write)),
                 Effect::Fetch { job, .. } => self.fetches.push_back(job),
                 Effect::ReadSecrets(requests) => self.secret_reads.push_back(requests),
                 Effect::WatchPods {
                     job, watch, selector, ..
                 } => self.pod_watches.push((job, watch, selector)),
-                Effect::UnwatchPods { job } => self.pod_watches.retain(|(owner, ..)| *owner != job),
+                Effect::UnwatchPods { watch } => self.pod_watches.retain(|(_, number, _)| *number != watch),
                 Effect::Publish(_) => {}
             }
         }
@@ -225,6 +248,7 @@ impl World {
                 }
                 told.saved.extend(ack.task_ids);
             }
+            ToAgent::Probe(probe) => told.probes.extend(probe.images),
             ToAgent::Close(reason) => told.closed = Some(reason),
         }
     }
@@ -248,6 +272,7 @@ impl World {
     ) -> Result<(), AttachRefused> {
         let hello = Hello {
             node_name: node.into(),
+            answers_probes: self.probing,
             tasks,
             ..Hello::default()
         };
@@ -284,6 +309,33 @@ impl World {
             ..Hello::default()
         };
         self.say_hello(&format!("uid-{node}"), hello)
+    }
+
+    /// A node answers the question that it was asked.
+    pub(super) fn answer(&mut self, node: &str, present: bool) {
+        use kruise_proto::dispatch::{ProbeAnswer, probe_answer::Presence};
+        let image = self.told(node).probes.last().expect("was asked").clone();
+        let mut answer = ProbeAnswer {
+            image,
+            ..ProbeAnswer::default()
+        };
+        answer.set_presence(if present { Presence::Present } else { Presence::Absent });
+        let session = self.session(node);
+        self.event(Event::Probed { session, answer });
+    }
+
+    /// From now on no more than so many pulls at once.
+    pub(super) fn cap(&mut self, total: u32) {
+        let config = EngineConfig {
+            caps: kruise_planner::job::Caps {
+                total: Some(total),
+                per_registry: None,
+            },
+            ..config()
+        };
+        self.state = EngineState::new(config, Epoch(7), self.now, Default::default());
+        self.list();
+        self.event(Event::AgentNodes(BTreeSet::new()));
     }
 
     pub(super) fn session(&self, node: &str) -> SessionId {
@@ -534,7 +586,7 @@ pub(super) fn credentials(order: &Order) -> usize {
 }
 
 /// RFC 7386, written from its pseudo code so that the patches are judged by something else than what makes them.
-pub(super) fn merge(target: &mut Value, patch: &Value) {
+pub(crate) fn merge(target: &mut Value, patch: &Value) {
     let Value::Object(patch) = patch else {
         *target = patch.clone();
         return;
@@ -549,5 +601,19 @@ pub(super) fn merge(target: &mut Value, patch: &Value) {
         } else {
             merge(target.entry(key).or_insert(Value::Null), value);
         }
+    }
+}
+
+/// A pod that runs and is Ready.
+pub(super) fn pod(name: &str, node: &str) -> PodView {
+    PodView {
+        name: name.to_owned(),
+        node: node.into(),
+        phase: PodPhase::Running,
+        ready: true,
+        ready_since: None,
+        deletion_cost: 0,
+        restarts: 0,
+        created: Timestamp::UNIX_EPOCH,
     }
 }

@@ -362,7 +362,7 @@ impl Sim {
         own.wake = None;
         own.watched_until = self.now;
         // Lists as of a moment a little later, then changes.
-        let mut news = vec![Event::Nodes(Listing::Begin)];
+        let mut news = vec![Event::NodeImages(Listing::Complete), Event::Nodes(Listing::Begin)];
         news.extend(
             self.api
                 .nodes

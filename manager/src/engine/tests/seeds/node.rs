@@ -6,7 +6,7 @@ use std::time::Duration;
 use kruise_api::ids::{Epoch, Generation};
 use kruise_planner::node::contact::{Contact, redial};
 use kruise_planner::node::fence::{Envelope, Fence, Kind};
-use kruise_proto::dispatch::{Ack, Order, Refusal, order};
+use kruise_proto::dispatch::{Ack, Order, ProbeAnswer, Refusal, order, probe_answer::Presence};
 use kruise_proto::task::{Phase, Reason, TaskStatus};
 
 use super::chance::{Chance, Drift};
@@ -286,6 +286,7 @@ impl Sim {
                 }
                 self.agents[node].contact.answered(stamp);
             }
+            Down::Probe(probe) => self.answer(node, line, probe.images),
             Down::Saved(ack) => {
                 for id in ack.task_ids {
                     if self.agents[node].tasks.get(&id).is_some_and(is_final) {
@@ -293,6 +294,28 @@ impl Sim {
                     }
                 }
             }
+        }
+    }
+
+    /// Says which images are there. Now and then somebody else has brought one.
+    fn answer(&mut self, node: usize, line: Line, images: Vec<String>) {
+        for image in images {
+            if self.chance.permille(200) {
+                self.agents[node].images.insert(image.clone());
+                let uid = self.agents[node].uid.clone();
+                self.judge.ends(&uid, &image, true);
+            }
+            let presence = if self.agents[node].images.contains(&image) {
+                Presence::Present
+            } else {
+                Presence::Absent
+            };
+            let answer = ProbeAnswer {
+                image,
+                presence: presence.into(),
+                image_id: String::new(),
+            };
+            self.send_up(line, Up::Answer(answer));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kruise_proto::dispatch::{Ack, DesiredDelta, DesiredSet, ResultAck};
+use kruise_proto::dispatch::{Ack, DesiredDelta, DesiredSet, Probe, ProbeAnswer, ResultAck};
 use kruise_proto::task::TaskStatus;
 
 use super::api::Api;
@@ -31,6 +31,7 @@ pub(super) enum Up {
     Heartbeat(Duration),
     Ack(Ack),
     Report(Box<TaskStatus>),
+    Answer(ProbeAnswer),
 }
 
 /// From a manager.
@@ -53,6 +54,7 @@ pub(super) enum Down {
         epoch: u64,
     },
     Saved(ResultAck),
+    Probe(Probe),
     /// The stream ends, perhaps with the number of the manager that leads.
     End {
         leader: Option<usize>,

@@ -35,6 +35,7 @@ impl Sim {
                 self.send_down(line, Down::Delta { delta, sure: now });
             }
             ToAgent::Saved(ack) => self.send_down(line, Down::Saved(ack)),
+            ToAgent::Probe(probe) => self.send_down(line, Down::Probe(probe)),
             ToAgent::Close(_) => self.end_session(manager, line, None),
         }
     }
@@ -76,12 +77,16 @@ impl Sim {
                     tasks,
                     highest_epoch: highest,
                     boot_id: "boot".into(),
+                    answers_probes: true,
                     stamp,
                     ..Hello::default()
                 },
             ),
             (Up::Heartbeat(stamp), Some(id)) => self.heartbeat(manager, id, stamp, now),
             (Up::Ack(ack), Some(session)) => self.engine_event(manager, Event::Ack { session, ack }),
+            (Up::Answer(answer), Some(session)) => {
+                self.engine_event(manager, Event::Probed { session, answer });
+            }
             (Up::Report(status), Some(session)) => {
                 let phase = status.phase();
                 if let Some(own) = self.managers[manager].sessions.get_mut(&session)
