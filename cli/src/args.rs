@@ -46,6 +46,8 @@ pub(crate) enum Command {
     Pull(Box<PullArgs>),
     /// Show how a job that exists goes, until it is over.
     Follow(FollowArgs),
+    /// Say why a job stands where it stands: what its nodes wait for, one by one.
+    Explain(crate::explain::ExplainArgs),
     /// Show the agents, one line per node, or one agent with its tasks.
     Agents(AgentsArgs),
     /// Show tasks that agents hold.

@@ -121,6 +121,13 @@ impl InspectService for Script {
         Ok(tonic::Response::new(api::ListTasksResponse::default()))
     }
 
+    async fn explain_job(
+        &self,
+        _: tonic::Request<api::ExplainJobRequest>,
+    ) -> Result<tonic::Response<api::ExplainJobResponse>, Status> {
+        Err(Status::not_found("no job x"))
+    }
+
     async fn watch_tasks(
         &self,
         request: tonic::Request<api::WatchTasksRequest>,

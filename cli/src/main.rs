@@ -12,6 +12,7 @@ mod convert;
 mod documented;
 mod documents;
 mod exit;
+mod explain;
 #[cfg(test)]
 mod fake;
 mod human;
@@ -42,6 +43,7 @@ async fn run(cli: Cli) -> anyhow::Result<exit::Code> {
     match cli.command {
         Command::Pull(args) => pull::run(&cli.global, args).await,
         Command::Follow(args) => pull::follow(&cli.global, args).await,
+        Command::Explain(args) => explain::run(&cli.global, args).await,
         Command::Agents(args) => agents::run(&cli.global, args).await,
         Command::Tasks(args) => tasks::run(&cli.global, args).await,
         Command::Validate(args) => validate::run(&args),

@@ -14,6 +14,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 use kruise_api::features::FeatureGates;
 use kruise_api::names;
+use kruise_planner::job::Caps;
 use kruise_planner::lease::Timing;
 
 use crate::engine::EngineConfig;
@@ -93,6 +94,13 @@ struct Flags {
     /// agents.
     #[arg(long, default_value = "5m", value_parser = duration, help_heading = "Trust")]
     trust_overlap: Duration,
+
+    /// Most image pulls in flight at once in the whole cluster, over all jobs; 0 means no limit.
+    #[arg(long, default_value = "0", help_heading = "Image pulls")]
+    max_pulls_in_flight: u32,
+    /// Most image pulls in flight at once from one registry; 0 means no limit.
+    #[arg(long, default_value = "0", help_heading = "Image pulls")]
+    max_pulls_per_registry: u32,
 
     /// Feature gates, NAME=true or NAME=false, separated by commas.
     #[arg(long, default_value = "", help_heading = "General")]
@@ -300,6 +308,10 @@ fn engine(flags: &Flags) -> Result<EngineConfig, String> {
         attach_grace: flags.agent_attach_grace,
         creation_delay: flags.nodeimage_creation_delay,
         attach_per_second: flags.max_agents_attaching_per_second,
+        caps: Caps {
+            total: (flags.max_pulls_in_flight > 0).then_some(flags.max_pulls_in_flight),
+            per_registry: (flags.max_pulls_per_registry > 0).then_some(flags.max_pulls_per_registry),
+        },
         switched_off: None,
     })
 }

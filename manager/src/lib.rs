@@ -9,6 +9,7 @@ pub mod clock;
 pub mod dispatch;
 pub mod engine;
 pub mod identity;
+pub mod image_list;
 pub mod inspect;
 pub mod kubeapi;
 pub mod leader;

@@ -28,7 +28,7 @@ use crate::leader::{self, Control, Driver, LeaderState, Leadership};
 use crate::serve::{Check, Health, Limits, Reporter, ServingStatus, common_services, grpc, serve_http};
 use crate::telemetry::{Metrics, chain, init_logs};
 use crate::trust::{self, Serving, Store};
-use crate::{dispatch, inspect};
+use crate::{dispatch, image_list, inspect};
 
 /// For calls under way when the process is told to end. Together with a retry period it stays below the time in which others shall take over.
 const GRACE: Duration = Duration::from_secs(2);
@@ -140,6 +140,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let address = config.announced(listener.local_addr().context("gRPC listener")?);
     let engine = engine(config, &parts);
+    image_lists(config, &parts);
     let (routes, reporter) = routes(config, &parts, &engine);
     let grpc_stop = CancellationToken::new();
     let mut grpc = grpc_server(&parts, routes, listener, grpc_stop.clone());
@@ -262,6 +263,15 @@ fn engine(config: &Config, parts: &Parts) -> EngineHandle {
         metrics: parts.metrics.clone(),
         config: config.engine,
     })
+}
+
+fn image_lists(config: &Config, parts: &Parts) {
+    image_list::spawn(image_list::Deps {
+        api: parts.api.clone(),
+        leadership: parts.leadership.clone(),
+        metrics: parts.metrics.clone(),
+        switched_off: config.engine.switched_off,
+    });
 }
 
 fn verifier(config: &Config, api: &Api, clock: &Monotonic) -> Arc<ApiVerifier> {
