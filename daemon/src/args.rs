@@ -7,6 +7,7 @@ use clap::{ArgAction, Parser, ValueEnum};
 use kruise_api::features::FeatureGates;
 use kruise_planner::node::stall::Rules;
 
+use crate::credentials::{ConfigError, Keychain};
 use crate::puller::Settings;
 
 /// The node agent of kruise-rs: pulls images on the order of the manager.
@@ -58,6 +59,19 @@ pub struct Args {
     #[arg(long, default_value_t = 3, allow_negative_numbers = true, value_name = "N")]
     pub max_workers_for_pull_image: i32,
 
+    /// Pulls that run at once from one registry; 0 is no limit.
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    pub max_pulls_per_registry: usize,
+
+    /// The kubelet's CredentialProviderConfig. Its plug-ins are asked after a job's pull secrets and before the node's docker
+    /// configuration. Empty uses none.
+    #[arg(long, default_value = "", value_name = "FILE")]
+    pub image_credential_provider_config: String,
+
+    /// Folder of the plug-ins' programs.
+    #[arg(long, default_value = "", value_name = "DIR")]
+    pub image_credential_provider_bin_dir: String,
+
     /// Bytes per second below which a pull counts as stalled; 0 never stops one for its rate.
     #[arg(long, default_value_t = 65_536, value_name = "BYTES")]
     pub pull_min_rate: u64,
@@ -102,19 +116,26 @@ pub enum LogFormat {
 
 impl Args {
     /// How pulls are made.
-    #[must_use]
-    pub fn settings(&self) -> Settings {
+    ///
+    /// # Errors
+    /// The credential providers cannot be used.
+    pub fn settings(&self) -> Result<Settings, ConfigError> {
         // As OpenKruise has it: everything but a number above zero is no limit.
         let slots = usize::try_from(self.max_workers_for_pull_image)
             .ok()
             .filter(|slots| *slots > 0);
-        Settings {
+        let given = |path: &str| Some(PathBuf::from(path)).filter(|_| !path.is_empty());
+        let config = given(&self.image_credential_provider_config);
+        let bin_dir = given(&self.image_credential_provider_bin_dir);
+        Ok(Settings {
             slots,
+            per_registry: Some(self.max_pulls_per_registry).filter(|most| *most > 0),
             rules: Rules {
                 min_rate: self.pull_min_rate,
                 timeout: self.pull_stall_timeout,
             },
-        }
+            keychain: Keychain::open(config.as_deref(), bin_dir.as_deref())?,
+        })
     }
 
     /// What makes no sense even though each flag can be read.
@@ -134,6 +155,7 @@ impl Args {
             "--manager is {:?}; the form is HOST:PORT",
             self.manager
         );
+        self.settings()?;
         Ok(())
     }
 
@@ -153,6 +175,15 @@ impl Args {
             (
                 "max-workers-for-pull-image",
                 self.max_workers_for_pull_image.to_string(),
+            ),
+            ("max-pulls-per-registry", self.max_pulls_per_registry.to_string()),
+            (
+                "image-credential-provider-config",
+                self.image_credential_provider_config.clone(),
+            ),
+            (
+                "image-credential-provider-bin-dir",
+                self.image_credential_provider_bin_dir.clone(),
             ),
             ("pull-min-rate", self.pull_min_rate.to_string()),
             (
@@ -202,8 +233,9 @@ mod tests {
             "--v=4",
         ])
         .expect("fine");
-        assert_eq!(args.settings().slots, None);
-        assert_eq!(args.settings().rules.timeout, Duration::from_secs(90));
+        let settings = args.settings().expect("fine");
+        assert_eq!((settings.slots, settings.per_registry), (None, None));
+        assert_eq!(settings.rules.timeout, Duration::from_secs(90));
         assert!(!args.print_config);
         assert!(parse(&["--print-config"]).expect("fine").print_config);
         assert!(!parse(&["--print-config=false"]).expect("fine").print_config);
@@ -222,7 +254,7 @@ mod tests {
 
     #[test]
     fn slips_are_refused_with_what_was_probably_meant() {
-        let cases: [(&[&str], &str); 7] = [
+        let cases: [(&[&str], &str); 8] = [
             (&["--socket-fil=x"], "--socket-file"),
             (
                 &["--max-workers-for-pull-images=3"],
@@ -236,6 +268,10 @@ mod tests {
             (&["--pull-stall-timeout=30"], "30s"),
             (&["--manager=somewhere"], "HOST:PORT"),
             (&["--v=many"], "invalid digit"),
+            (
+                &["--image-credential-provider-config=/x"],
+                "--image-credential-provider-bin-dir",
+            ),
         ];
         for (flags, want) in cases {
             let error = parse(flags).expect_err("refused");

@@ -137,7 +137,14 @@ mod tests {
             state: Remembered::default(),
             metrics: Arc::clone(&metrics),
         };
-        let puller = Puller::spawn(Settings { slots: None, rules }, deps);
+        let puller = Puller::spawn(
+            Settings {
+                slots: None,
+                rules,
+                ..Settings::default()
+            },
+            deps,
+        );
         let router = router(Sources {
             clock: clock.clone(),
             puller: puller.clone(),

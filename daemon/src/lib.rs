@@ -14,6 +14,7 @@
 pub mod agent;
 pub mod args;
 pub mod clock;
+pub mod credentials;
 mod errors;
 pub mod http;
 pub mod journal;

@@ -1,6 +1,7 @@
 //! What the agent counts.
 
 use std::sync::atomic::{AtomicI64, AtomicU64};
+use std::time::Duration;
 
 use kruise_planner::task::Reason;
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -15,11 +16,36 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OutcomeLabels {
+    result: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SizeLabel {
+    size: &'static str,
+}
+
+/// How a task ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// The image was fetched.
+    Succeeded,
+    /// It was there.
+    Present,
+    /// It will not be there.
+    Failed(Reason),
+    /// Nobody wants it any more.
+    Cancelled,
+}
+
 /// Counters and gauges of one agent.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
-    pub(crate) pull_seconds: Histogram,
+    pulls: Family<OutcomeLabels, Counter>,
+    pull_seconds: Family<SizeLabel, Histogram, fn() -> Histogram>,
     pub(crate) pull_bytes: Counter<u64, AtomicU64>,
     failures: Family<ReasonLabel, Counter>,
     pub(crate) in_flight: Gauge<i64, AtomicI64>,
@@ -37,7 +63,8 @@ impl Default for Metrics {
     fn default() -> Self {
         let mut metrics = Self {
             registry: Registry::default(),
-            pull_seconds: Histogram::new(PULL_BUCKETS),
+            pulls: Family::default(),
+            pull_seconds: Family::new_with_constructor(|| Histogram::new(PULL_BUCKETS)),
             pull_bytes: Counter::default(),
             failures: Family::default(),
             in_flight: Gauge::default(),
@@ -55,9 +82,14 @@ impl Metrics {
         let build = prometheus_client::metrics::info::Info::new([("version", env!("CARGO_PKG_VERSION"))]);
         let registry = &mut self.registry;
         registry.register("kruise_build", "The running program", build);
+        registry.register(
+            "kruise_image_pulls",
+            "Tasks that ended, by result and, where they failed, by reason",
+            self.pulls.clone(),
+        );
         registry.register_with_unit(
             "kruise_image_pull_duration",
-            "Time in calls to the runtime of pulls that succeeded, all attempts together",
+            "Time in calls to the runtime of pulls that succeeded, all attempts together, by compressed size of the image",
             Unit::Seconds,
             self.pull_seconds.clone(),
         );
@@ -103,6 +135,31 @@ impl Metrics {
             .inc();
     }
 
+    /// Counts a task that has ended.
+    pub(crate) fn ended(&self, outcome: Outcome) {
+        let (result, reason) = match outcome {
+            Outcome::Succeeded => ("succeeded", ""),
+            Outcome::Present => ("present", ""),
+            Outcome::Failed(reason) => ("failed", reason_label(reason)),
+            Outcome::Cancelled => ("cancelled", ""),
+        };
+        self.pulls.get_or_create(&OutcomeLabels { result, reason }).inc();
+    }
+
+    /// Notes how long a pull took, for an image of so many compressed bytes; 0 where that is not known.
+    pub(crate) fn pulled(&self, time: Duration, bytes: u64) {
+        let size = match bytes {
+            0 => "unknown",
+            ..10_000_000 => "under 10 MB",
+            ..100_000_000 => "under 100 MB",
+            ..1_000_000_000 => "under 1 GB",
+            _ => "1 GB and more",
+        };
+        self.pull_seconds
+            .get_or_create(&SizeLabel { size })
+            .observe(time.as_secs_f64());
+    }
+
     /// All of it in OpenMetrics form.
     ///
     /// # Errors
@@ -144,11 +201,17 @@ mod tests {
     fn names_of_the_metrics() {
         let metrics = Metrics::default();
         metrics.failed(Reason::NotFound);
-        metrics.pull_seconds.observe(1.5);
+        metrics.pulled(Duration::from_secs(2), 50_000_000);
+        metrics.pulled(Duration::from_secs(2), 0);
+        metrics.ended(Outcome::Succeeded);
+        metrics.ended(Outcome::Failed(Reason::Denied));
         let page = metrics.encode().expect("encodes");
         for line in [
             "kruise_build_info{version=",
-            "kruise_image_pull_duration_seconds_count 1",
+            "kruise_image_pulls_total{result=\"succeeded\",reason=\"\"} 1",
+            "kruise_image_pulls_total{result=\"failed\",reason=\"Denied\"} 1",
+            "kruise_image_pull_duration_seconds_count{size=\"under 100 MB\"} 1",
+            "kruise_image_pull_duration_seconds_count{size=\"unknown\"} 1",
             "kruise_image_pull_bytes_total 0",
             "kruise_image_pull_failures_total{reason=\"NotFound\"} 1",
             "kruise_image_pull_in_flight 0",

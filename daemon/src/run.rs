@@ -47,7 +47,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let clock = Clock::boot();
     let (link_sender, link) = watch::channel(Link::Down { tried: Vec::new() });
     let metrics = Arc::new(Metrics::default());
-    let agent = agent(args, &clock, link.clone(), Arc::clone(&metrics));
+    let agent = agent(args, &clock, link.clone(), Arc::clone(&metrics))?;
     let (stop, stopped) = oneshot::channel::<()>();
     let servers = servers(args, &clock, &link, &agent, metrics, stopped).await?;
     tokio::spawn(supervisor::run(
@@ -72,8 +72,13 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     ended
 }
 
-fn agent(args: &Args, clock: &Clock, link: watch::Receiver<Link>, metrics: Arc<Metrics>) -> Agent {
-    let settings = args.settings();
+fn agent(
+    args: &Args,
+    clock: &Clock,
+    link: watch::Receiver<Link>,
+    metrics: Arc<Metrics>,
+) -> anyhow::Result<Agent> {
+    let settings = args.settings()?;
     let config = session::Config {
         node_name: args.node_name.clone(),
         boot_id: boot_id(),
@@ -94,7 +99,7 @@ fn agent(args: &Args, clock: &Clock, link: watch::Receiver<Link>, metrics: Arc<M
         transport: Arc::new(Tcp),
         metrics,
     };
-    Agent::new(config, settings, parts)
+    Ok(Agent::new(config, settings, parts))
 }
 
 /// Starts both servers. What is returned ends when they have.
@@ -123,6 +128,7 @@ async fn servers(
         node_name: args.node_name.clone(),
         clock: clock.clone(),
         board: agent.puller().board(),
+        puller: agent.puller().clone(),
         link: link.clone(),
         view: agent.view(),
     })

@@ -49,6 +49,7 @@ async fn start(socket: &str, journal: (Journal, State)) -> Node {
     let settings = Settings {
         slots: Some(3),
         rules,
+        ..Settings::default()
     };
     let (journal, state) = journal;
     let deps = Deps {

@@ -1,11 +1,13 @@
 //! The gRPC contracts between the manager, the node agents and people.
 //!
 //! The contracts themselves, with their rules in prose, are the `.proto` files beside this crate; `gen` holds the bindings
-//! made from them by `cargo xtask codegen`. [`convert`] turns messages into the planner's types and back.
+//! made from them by `cargo xtask codegen`. [`convert`] turns messages into the planner's types and back,
+//! and [`login`] turns docker configurations into credentials.
 
 #![warn(missing_docs)]
 
 pub mod convert;
+pub mod login;
 pub mod redact;
 
 /// Contracts as generated: `kruise.<service>.v1` becomes `kruise::<service>::v1`.

@@ -2,10 +2,11 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use kruise_planner::node::attempt::{Limits, Tries};
+use kruise_planner::node::guard::Guard;
 use kruise_planner::task::{Progress, Reason};
 
 use super::*;
-use crate::puller::order::{Policy, Work};
+use crate::puller::order::{Policy, Terms, Work};
 use crate::puller::record::{End, Failed};
 
 fn state() -> State {
@@ -16,6 +17,13 @@ fn state() -> State {
         labels: BTreeMap::from([("a".into(), "b".into())]),
         annotations: BTreeMap::new(),
         requested_by: "ns/job".into(),
+        terms: Terms {
+            priority: 100,
+            queue_time: -1,
+            max_size: 5,
+            guard: Some(Guard::default()),
+            pin_for: Some(Duration::from_secs(60)),
+        },
     };
     let mut record = Record::new("pull/j/n/0/1".into(), work, Timestamp::UNIX_EPOCH);
     record.tries = Tries {
@@ -36,6 +44,7 @@ fn state() -> State {
             bytes_total: 5,
             ..Progress::default()
         },
+        pinned: Some(true),
     });
     State {
         highest_epoch: Epoch(7),

@@ -51,6 +51,8 @@ pub(crate) struct Reading {
     pub(crate) progress: Progress,
     /// Bytes that the task brought in.
     pub(crate) fetched: u64,
+    /// Whether bytes were coming in at the wanted rate.
+    pub(crate) growing: bool,
 }
 
 impl Watch {
@@ -88,6 +90,7 @@ impl Watch {
                 phase: Phase::Pulling,
                 progress,
                 fetched: 0,
+                growing: false,
             });
         };
         let blobs = store.blobs(&tally.missing()).await?;
@@ -122,17 +125,13 @@ impl Watch {
             phase,
             progress,
             fetched: tally.fetched(),
+            growing: self.meter.growing(&self.rules, now),
         })
     }
 
     /// Whether bytes have come in too slowly for too long. Never while the runtime unpacks.
     pub(crate) fn stalled(&self, now: Duration) -> bool {
         self.tally.as_ref().is_some_and(|tally| tally.growing() > 0) && self.meter.stalled(&self.rules, now)
-    }
-
-    /// Whether bytes were still coming in at the wanted rate.
-    pub(crate) fn growing(&self, now: Duration) -> bool {
-        self.meter.growing(&self.rules, now)
     }
 
     /// Finds the manifest among what the lease holds.

@@ -10,18 +10,22 @@ mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kruise_api::ids::TaskId;
+use kruise_planner::node::queue::Limits;
 use kruise_planner::task::Phase;
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use self::leases::Chore;
 use self::task::Task;
 use super::board::Board;
+use super::calls::Calls;
 use super::gate::Gate;
 use super::record::Record;
-use super::worker::{Envelope, Shared};
+use super::shared::{Books, Promises, Shared};
+use super::worker::Envelope;
 use super::{Command, Deps, Settings, Welcome};
 use crate::journal::{Journal, State};
 use crate::metrics::Metrics;
@@ -42,6 +46,8 @@ pub(super) struct Engine {
     suspended: Option<Welcome>,
     workers: JoinSet<()>,
     chores: JoinSet<Chore>,
+    /// Waits for the end of the next pin.
+    unpin: Option<AbortHandle>,
     last_number: u64,
     notes: (mpsc::Sender<Envelope>, mpsc::Receiver<Envelope>),
 }
@@ -56,11 +62,19 @@ impl Engine {
             metrics,
         } = deps;
         let records = std::mem::take(&mut state.tasks);
+        let limits = Limits {
+            slots: settings.slots,
+            per_registry: settings.per_registry,
+        };
         let shared = Shared {
+            gate: Gate::new(clock.clone(), limits),
             clock,
             link,
-            gate: Gate::new(settings.slots),
+            calls: Calls::default(),
             rules: settings.rules,
+            keychain: settings.keychain,
+            promises: Promises::default(),
+            books: Books::new(Arc::clone(&metrics)),
         };
         let mut engine = Self {
             shared: Arc::new(shared),
@@ -73,6 +87,7 @@ impl Engine {
             suspended: None,
             workers: JoinSet::new(),
             chores: JoinSet::new(),
+            unpin: None,
             last_number: 0,
             notes: mpsc::channel(NOTES),
         };
@@ -98,6 +113,7 @@ impl Engine {
             let is_up = link.borrow_and_update().runtime().is_some();
             if is_up && !up {
                 self.chores.spawn(async { Chore::Look });
+                self.unpin_in(Duration::ZERO);
             }
             up = is_up;
             tokio::select! {

@@ -1,63 +1,127 @@
-//! Who may call the runtime: so many at once on the node, and one per image.
+//! Who may call the runtime: carries out what the planner's queue decides.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex as StdMutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use tokio::sync::{Mutex, OwnedMutexGuard, OwnedSemaphorePermit, Semaphore};
+use kruise_planner::node::queue::{Entry, Limits, Queue, Ticket};
+use tokio::sync::{oneshot, watch};
 
-/// Slots of the node and locks of the images.
+use crate::clock::Clock;
+
+/// The queue, and those who wait in it.
 #[derive(Debug)]
 pub(super) struct Gate {
-    slots: Option<Arc<Semaphore>>,
-    images: StdMutex<BTreeMap<String, Weak<Mutex<()>>>>,
+    clock: Clock,
+    state: Mutex<State>,
+    /// Changes when a registry is to be left alone for longer than was known.
+    slower: watch::Sender<()>,
 }
 
-/// Leave to call the runtime for one image, given back when it is dropped.
 #[derive(Debug)]
-pub(super) struct Leave {
-    _image: OwnedMutexGuard<()>,
-    _slot: Option<OwnedSemaphorePermit>,
+struct State {
+    queue: Queue,
+    callers: BTreeMap<Ticket, oneshot::Sender<()>>,
+}
+
+/// A place in the queue, and later leave to call the runtime; given back when it is dropped.
+#[derive(Debug)]
+pub(super) struct Place {
+    gate: Arc<Gate>,
+    ticket: Ticket,
 }
 
 impl Gate {
-    /// With so many slots; none is no limit.
-    pub(super) fn new(slots: Option<usize>) -> Self {
-        Self {
-            slots: slots.map(|slots| Arc::new(Semaphore::new(slots))),
-            images: StdMutex::default(),
-        }
-    }
-
-    /// Waits for a turn with an image. Whether somebody else had it first: then the image may be there by now.
-    pub(super) async fn image(&self, image: &str) -> (OwnedMutexGuard<()>, bool) {
-        let lock = self.lock_of(image);
-        match Arc::clone(&lock).try_lock_owned() {
-            Ok(guard) => (guard, false),
-            Err(_) => (lock.lock_owned().await, true),
-        }
-    }
-
-    /// Waits for a slot, first come, first served.
-    pub(super) async fn slot(&self, image: OwnedMutexGuard<()>) -> Leave {
-        let slot = match &self.slots {
-            Some(slots) => Arc::clone(slots).acquire_owned().await.ok(),
-            None => None,
+    pub(super) fn new(clock: Clock, limits: Limits) -> Arc<Self> {
+        let state = State {
+            queue: Queue::new(limits),
+            callers: BTreeMap::new(),
         };
-        Leave {
-            _image: image,
-            _slot: slot,
+        Arc::new(Self {
+            clock,
+            state: Mutex::new(state),
+            slower: watch::channel(()).0,
+        })
+    }
+
+    /// Takes a place. The turn has come when the receiver is told.
+    pub(super) fn enter(self: &Arc<Self>, entry: Entry) -> (Place, oneshot::Receiver<()>) {
+        let (caller, turn) = oneshot::channel();
+        let mut state = self.lock();
+        let ticket = state.queue.enter(entry);
+        state.callers.insert(ticket, caller);
+        drop(state);
+        self.call_next();
+        let place = Place {
+            gate: Arc::clone(self),
+            ticket,
+        };
+        (place, turn)
+    }
+
+    /// Waits for the turn of a place.
+    pub(super) async fn turn(&self, mut turn: oneshot::Receiver<()>) {
+        let mut slower = self.slower.subscribe();
+        loop {
+            self.call_next();
+            let alarm = self.lock().queue.wake_at(self.clock.now_mono());
+            tokio::select! {
+                _ = &mut turn => return,
+                () = self.clock.sleep_until(alarm.unwrap_or(Duration::MAX)), if alarm.is_some() => {}
+                _ = slower.changed() => {}
+            }
         }
     }
 
-    fn lock_of(&self, image: &str) -> Arc<Mutex<()>> {
-        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
-        images.retain(|_, lock| lock.strong_count() > 0);
-        if let Some(lock) = images.get(image).and_then(Weak::upgrade) {
-            return lock;
+    /// Lets those go whose turn it is.
+    fn call_next(&self) {
+        let now = self.clock.now_mono();
+        let mut state = self.lock();
+        while let Some(ticket) = state.queue.next(now) {
+            let gone = state
+                .callers
+                .remove(&ticket)
+                .is_none_or(|caller| caller.send(()).is_err());
+            if gone {
+                state.queue.leave(ticket);
+            }
         }
-        let lock = Arc::new(Mutex::new(()));
-        images.insert(image.to_owned(), Arc::downgrade(&lock));
-        lock
+    }
+
+    /// The registry asked to slow down; for how long nobody asks it.
+    pub(super) fn throttled(&self, registry: &str, asked_for: Option<Duration>) -> Duration {
+        let pause = self
+            .lock()
+            .queue
+            .throttled(registry, self.clock.now_mono(), asked_for);
+        self.slower.send_replace(());
+        pause
+    }
+
+    /// The registry served a pull.
+    pub(super) fn served(&self, registry: &str) {
+        self.lock().queue.served(registry);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Somebody else wants the same, with this priority and time.
+    pub(super) fn raise(&self, priority: u32, queue_time: i64) {
+        self.gate.lock().queue.raise(self.ticket, priority, queue_time);
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.gate.lock();
+        state.queue.leave(self.ticket);
+        state.callers.remove(&self.ticket);
+        drop(state);
+        self.gate.call_next();
     }
 }
 
@@ -67,30 +131,47 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
-    async fn slots_and_images_are_limited() {
-        let gate = Gate::new(Some(1));
-        let (a, waited) = gate.image("a").await;
-        assert!(!waited);
-        let leave = gate.slot(a).await;
-        assert!(gate.image("a").now_or_never().is_none(), "one call per image");
-        let (b, _) = gate.image("b").await;
-        let mut second = Box::pin(gate.slot(b));
-        assert!((&mut second).now_or_never().is_none(), "one slot");
-        drop(leave);
-        second.await;
-        assert!(gate.image("a").now_or_never().is_some());
+    fn gate(slots: usize) -> Arc<Gate> {
+        let limits = Limits {
+            slots: Some(slots),
+            per_registry: None,
+        };
+        Gate::new(Clock::tokio(), limits)
     }
 
-    #[tokio::test]
-    async fn who_waited_for_an_image_knows_it() {
-        let gate = Gate::new(None);
-        let (a, _) = gate.image("a").await;
-        let second = gate.image("a");
-        tokio::pin!(second);
-        assert!((&mut second).now_or_never().is_none());
-        drop(a);
-        assert!(second.await.1);
-        assert!(gate.images.lock().expect("not poisoned").len() <= 1);
+    fn entry(registry: &str) -> Entry {
+        Entry {
+            registry: registry.into(),
+            ..Entry::default()
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slot_is_given_on_at_once() {
+        let gate = gate(1);
+        let (first, turn) = gate.enter(entry("reg"));
+        gate.turn(turn).await;
+        let (_second, mut next) = gate.enter(entry("reg"));
+        let (gone, _) = gate.enter(entry("reg"));
+        drop(gone);
+        assert!((&mut next).now_or_never().is_none(), "one slot");
+        drop(first);
+        assert!(next.now_or_never().is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registry_is_left_alone_by_those_who_wait_already() {
+        let gate = gate(1);
+        let (first, turn) = gate.enter(entry("reg"));
+        gate.turn(turn).await;
+        let (_second, turn) = gate.enter(entry("reg"));
+        let waits = gate.turn(turn);
+        tokio::pin!(waits);
+        assert!((&mut waits).now_or_never().is_none());
+        let begin = tokio::time::Instant::now();
+        let pause = gate.throttled("reg", None);
+        drop(first);
+        waits.await;
+        assert!(begin.elapsed() >= pause);
     }
 }

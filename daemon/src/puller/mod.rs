@@ -7,19 +7,23 @@
 //!                                    │   ▲
 //!                            spawn, drop │ Note (bounded)
 //!                                    ▼   │
-//!                                   workers ──▶ gate, runtime
+//!                                   workers ──▶ calls (one per image) ──▶ gate, runtime
 //! ```
 
 pub mod board;
+mod call;
+mod calls;
 mod engine;
 mod gate;
 pub mod order;
 pub mod record;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod worker;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kruise_api::ids::{Epoch, TaskId};
 use kruise_planner::node::stall::Rules;
@@ -28,6 +32,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::board::Board;
 use self::order::Order;
 use crate::clock::Clock;
+use crate::credentials::Keychain;
 use crate::journal::{Journal, State};
 use crate::metrics::Metrics;
 use crate::runtime::Link;
@@ -38,12 +43,30 @@ const COMMANDS: usize = 16;
 pub const MAX_TASKS: usize = 5_000;
 
 /// How pulls are made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Settings {
     /// Pulls at once; none is no limit.
     pub slots: Option<usize>,
+    /// Pulls at once from one registry; none is no limit.
+    pub per_registry: Option<usize>,
     /// When a pull is stalled.
     pub rules: Rules,
+    /// How the node itself logs in at registries.
+    pub keychain: Keychain,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            slots: Some(3),
+            per_registry: None,
+            rules: Rules {
+                min_rate: 64 << 10,
+                timeout: Duration::from_secs(30),
+            },
+            keychain: Keychain::empty(),
+        }
+    }
 }
 
 /// Number of the welcome that an order or a loss of contact belongs to. Orders that were given before a loss count no more, and a

@@ -1,9 +1,11 @@
 //! Orders as the agent understands them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use kruise_api::ids::TaskId;
 use kruise_planner::node::attempt::Limits;
+use kruise_planner::node::guard::Guard;
 use kruise_proto::convert;
 use kruise_proto::dispatch::{self, pull_image};
 use serde::{Deserialize, Serialize};
@@ -32,9 +34,27 @@ pub struct Work {
     /// Go into the sandbox config of the runtime's call.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// For people.
+    /// For people, and for taking turns.
     #[serde(default)]
     pub requested_by: String,
+    /// What of the order may change while the task is held.
+    #[serde(default)]
+    pub terms: Terms,
+}
+
+/// What may change while a task is held, beside its limits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Terms {
+    /// Higher first.
+    pub priority: u32,
+    /// Among equals, lower first.
+    pub queue_time: i64,
+    /// Most compressed bytes; 0 is any size.
+    pub max_size: u64,
+    /// Space to be left free; without it nobody looks.
+    pub guard: Option<Guard>,
+    /// How long the image is kept from the kubelet's image collection after the end.
+    pub pin_for: Option<Duration>,
 }
 
 /// One order.
@@ -81,6 +101,13 @@ fn read(pull: dispatch::PullImage) -> (Work, Vec<dispatch::Credential>) {
         pull.backoff_limit,
         duration(pull.deadline),
     );
+    let terms = Terms {
+        priority: pull.priority,
+        queue_time: pull.queue_time,
+        max_size: pull.max_size_bytes,
+        guard: pull.disk_guard.map(guard),
+        pin_for: duration(pull.pin_for).filter(|time| !time.is_zero()),
+    };
     let work = Work {
         image: pull.image,
         policy,
@@ -88,14 +115,26 @@ fn read(pull: dispatch::PullImage) -> (Work, Vec<dispatch::Credential>) {
         labels: pull.sandbox_labels.into_iter().collect(),
         annotations: pull.sandbox_annotations.into_iter().collect(),
         requested_by: pull.requested_by,
+        terms,
     };
     (work, pull.credentials)
 }
 
+fn guard(guard: dispatch::DiskGuard) -> Guard {
+    let dispatch::DiskGuard {
+        min_free_bytes,
+        min_free_percent,
+        unpack_percent,
+    } = guard;
+    Guard {
+        min_free_bytes,
+        min_free_percent,
+        unpack_percent,
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[test]
@@ -108,6 +147,42 @@ mod tests {
         assert_eq!(work.policy, Policy::IfNotPresent);
         assert_eq!(work.limits, Limits::new(None, 0, None));
         assert_eq!(work.limits.attempt_timeout, Duration::from_secs(600));
+        assert_eq!(work.terms, Terms::default());
+    }
+
+    #[test]
+    fn terms_are_read() {
+        let order = dispatch::Order {
+            task_id: "t".into(),
+            work: Some(dispatch::order::Work::PullImage(dispatch::PullImage {
+                priority: 100,
+                queue_time: 7,
+                max_size_bytes: 9,
+                disk_guard: Some(dispatch::DiskGuard {
+                    min_free_bytes: 1,
+                    min_free_percent: 2,
+                    unpack_percent: 3,
+                }),
+                pin_for: Some(prost_types::Duration {
+                    seconds: 60,
+                    nanos: 0,
+                }),
+                ..Default::default()
+            })),
+        };
+        let terms = Order::from(order).work.expect("a pull").terms;
+        let want = Terms {
+            priority: 100,
+            queue_time: 7,
+            max_size: 9,
+            guard: Some(Guard {
+                min_free_bytes: 1,
+                min_free_percent: 2,
+                unpack_percent: 3,
+            }),
+            pin_for: Some(Duration::from_secs(60)),
+        };
+        assert_eq!(terms, want);
     }
 
     #[test]

@@ -65,6 +65,9 @@ pub struct End {
     pub already_present: bool,
     /// Bytes at the end.
     pub progress: Progress,
+    /// Whether the image is kept from the kubelet's image collection; false where the runtime cannot, none where nobody asked.
+    #[serde(default)]
+    pub pinned: Option<bool>,
 }
 
 impl Record {
@@ -96,10 +99,15 @@ impl Record {
         self.written = now;
     }
 
-    /// The lease that its content is fetched under: the same for every attempt and after every restart.
+    /// The lease that its content is fetched under: the same for every attempt, after every restart, and for all tasks that want
+    /// the same image, so that the bytes of a task that is cancelled are not lost to the others.
     #[must_use]
     pub fn lease(&self) -> LeaseId {
-        LeaseId(format!("kruise-pull-{:016x}", fnv64(self.id.as_str().as_bytes())))
+        let image = ImageRef::parse(&self.work.image);
+        let name = image
+            .as_ref()
+            .map_or(self.work.image.as_str(), ImageRef::canonical);
+        LeaseId(format!("kruise-pull-{:016x}", fnv64(name.as_bytes())))
     }
 
     /// Where it stands as far as the record tells.
@@ -146,9 +154,17 @@ impl Record {
             finish_time: end.map(|end| convert::to_timestamp(end.time)),
             pull_time: Some(convert::to_duration(self.pull_time)),
             bytes_fetched: self.bytes_fetched,
+            pin: pin(end.and_then(|end| end.pinned)).into(),
             retry_in: live.retry_in.filter(|_| end.is_none()).map(convert::to_duration),
-            pin: task::Pin::Unspecified.into(),
         }
+    }
+}
+
+fn pin(pinned: Option<bool>) -> task::Pin {
+    match pinned {
+        None => task::Pin::Unspecified,
+        Some(true) => task::Pin::Pinned,
+        Some(false) => task::Pin::Unsupported,
     }
 }
 

@@ -3,7 +3,10 @@
 mod ends;
 mod life;
 mod limits;
+mod queue;
 mod restart;
+mod share;
+mod space;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -48,7 +51,16 @@ impl Bench {
         Self::on(Arc::clone(fake), Some(3), Journal::open(directory))
     }
 
-    fn on(fake: Arc<Fake>, slots: Option<usize>, (journal, state): (Journal, State)) -> Self {
+    fn on(fake: Arc<Fake>, slots: Option<usize>, memory: (Journal, State)) -> Self {
+        let settings = Settings {
+            slots,
+            rules: RULES,
+            ..Settings::default()
+        };
+        Self::with(fake, settings, memory)
+    }
+
+    fn with(fake: Arc<Fake>, settings: Settings, (journal, state): (Journal, State)) -> Self {
         let (link, watched) = watch::channel(fake.link());
         let metrics = Arc::new(Metrics::default());
         let deps = Deps {
@@ -58,7 +70,7 @@ impl Bench {
             state,
             metrics: Arc::clone(&metrics),
         };
-        let puller = Puller::spawn(Settings { slots, rules: RULES }, deps);
+        let puller = Puller::spawn(settings, deps);
         Self {
             fake,
             puller,
@@ -72,6 +84,15 @@ impl Bench {
     async fn order(&self, orders: &[Order]) {
         self.puller
             .replace(self.welcome, orders.to_vec())
+            .await
+            .expect("taken");
+    }
+
+    /// Changes the set.
+    async fn change(&self, add: Vec<Order>, cancel: &[&str]) {
+        let cancel = cancel.iter().map(|id| TaskId::from(*id)).collect();
+        self.puller
+            .change(self.welcome, add, cancel)
             .await
             .expect("taken");
     }

@@ -1,4 +1,4 @@
-//! The way of one task: wait for its turn, call the runtime, wait, try again.
+//! The way of one task: wait for its turn, have the runtime called, wait, try again.
 //!
 //! A worker decides nothing (the planner does) and keeps nothing (the engine does): it can be dropped at any point, and another
 //! one goes on from the record.
@@ -6,40 +6,25 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use kruise_api::ids::TaskId;
 use kruise_api::reference::ImageRef;
 use kruise_planner::node::attempt::{self, Failure, Tries, Verdict, Window};
 use kruise_planner::node::reason;
-use kruise_planner::node::stall::Rules;
-use kruise_planner::task::{Progress, Reason};
+use kruise_planner::task::Reason;
 use kruise_proto::dispatch::Credential;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::gate::{Gate, Leave};
+use super::call::{Broken, Done, Stage};
+use super::calls::{Calls, Handle, Joined, Want};
 use super::order::{Policy, Work};
 use super::record::Failed;
-use crate::clock::Clock;
-use crate::progress::{POLL_EVERY, Reading, Subject, Watch};
-use crate::runtime::{LeaseId, Link, Pull, Runtime, RuntimeError};
+use super::shared::Shared;
+use crate::progress::Reading;
+use crate::runtime::{LeaseId, Runtime, RuntimeError};
 
 /// Pause before a runtime that does not answer is asked again.
 const RUNTIME_PAUSE: Duration = Duration::from_secs(1);
-/// Time for reading the content store once.
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
-/// Life of a lease: a little more than the longest task's.
-const LEASE_LIFE: Duration = Duration::from_secs(24 * 3600 + 600);
-
-/// What all workers of an agent share.
-#[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) clock: Clock,
-    pub(super) link: watch::Receiver<Link>,
-    pub(super) gate: Gate,
-    pub(super) rules: Rules,
-}
 
 /// What may change while a task is held.
 #[derive(Clone, Debug)]
@@ -65,9 +50,18 @@ pub(super) enum Note {
     Present {
         image_id: String,
         reading: Option<Reading>,
+        pin: Option<Pinned>,
     },
     /// The task has failed for good.
     Ended { tries: Tries, failed: Failed },
+}
+
+/// What came of keeping an image from the kubelet's image collection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Pinned {
+    /// Whether this runtime can do it.
+    pub(super) supported: bool,
+    pub(super) until: Timestamp,
 }
 
 /// A note with its sender; a later worker of the same task has a higher number.
@@ -81,7 +75,8 @@ pub(super) struct Worker {
     pub(super) number: u64,
     pub(super) image: ImageRef,
     pub(super) lease: LeaseId,
-    pub(super) taken: Timestamp,
+    /// When the task was taken, and bytes that it has brought in.
+    pub(super) since: (Timestamp, u64),
     /// The task's time spent, as of a reading of the forward clock.
     pub(super) spent: (Duration, Duration),
     pub(super) tries: Tries,
@@ -94,13 +89,7 @@ enum Turn {
     /// The image is there already.
     Present(String),
     /// Now.
-    Go(Arc<dyn Runtime>, Leave),
-}
-
-/// A failed attempt with the words to show.
-struct Failing {
-    failure: Failure,
-    message: String,
+    Go(Arc<Handle>),
 }
 
 impl Worker {
@@ -115,94 +104,205 @@ impl Worker {
     /// None when the engine has gone.
     async fn work(&mut self) -> Option<Note> {
         loop {
-            let Some(window) = self.window() else {
+            if self.window().is_none() {
                 return Some(self.too_late(None));
-            };
+            }
             let left = self.whole().saturating_sub(self.elapsed());
-            let (runtime, leave) = match tokio::time::timeout(left, self.turn()).await {
-                Ok(Turn::Go(runtime, leave)) => (runtime, leave),
-                Ok(Turn::Present(image_id)) => {
-                    return Some(Note::Present {
-                        image_id,
-                        reading: None,
-                    });
-                }
+            let handle = match tokio::time::timeout(left, self.turn()).await {
+                Ok(Turn::Go(handle)) => handle,
+                Ok(Turn::Present(image_id)) => return Some(self.present(image_id, None).await),
                 Err(_) => return Some(self.too_late(None)),
             };
-            let window = self.window().unwrap_or(Window {
-                limit: Duration::ZERO,
-                ..window
-            });
             let (begin, begun) = oneshot::channel();
             self.tell(Note::Begin(begin)).await;
             begun.await.ok()?;
             self.tries.begun = self.tries.begun.saturating_add(1);
-            let failing = match self.attempt(&runtime, window).await {
-                Ok((image_id, reading)) => return Some(Note::Present { image_id, reading }),
-                Err(failing) => failing,
+            handle.go();
+            let broken = match self.follow(&handle).await {
+                Ok(Done { image_id, reading }) => return Some(self.present(image_id, reading).await),
+                Err(broken) => broken,
             };
-            drop(leave);
-            let limits = self.spec.borrow().work.limits;
-            let (tries, verdict) = attempt::after_failure(
-                &limits,
-                self.tries,
-                failing.failure,
-                self.elapsed(),
-                rand::random(),
-            );
-            self.tries = tries;
-            let Failing { failure, message } = failing;
-            match verdict {
-                Verdict::End(Reason::DeadlineExceeded) => return Some(self.too_late(Some(message))),
-                Verdict::End(reason) => {
-                    return Some(Note::Ended {
-                        tries,
-                        failed: Failed { reason, message },
-                    });
-                }
-                Verdict::Retry(pause) => {
-                    let failed = Failed {
-                        reason: failure.reason,
-                        message,
-                    };
+            drop(handle);
+            match self.judge(broken) {
+                Note::Failed { tries, failed, pause } => {
+                    self.tries = tries;
                     self.tell(Note::Failed { tries, failed, pause }).await;
                     tokio::time::sleep(pause).await;
                 }
+                end => return Some(end),
             }
         }
     }
 
-    /// Waits until the runtime answers, the image's turn has come and a slot is free.
-    async fn turn(&self) -> Turn {
+    /// What follows a failed attempt.
+    fn judge(&self, broken: Broken) -> Note {
+        let Broken {
+            reason,
+            growing,
+            message,
+            jitter,
+            pause: asked_for,
+        } = broken;
+        let spec = self.spec.borrow();
+        let failure = Failure {
+            reason,
+            growing,
+            guarded: spec.work.terms.guard.is_some(),
+        };
+        let limits = spec.work.limits;
+        let (tries, verdict) = attempt::after_failure(&limits, self.tries, failure, self.elapsed(), jitter);
+        match verdict {
+            Verdict::End(Reason::DeadlineExceeded) => self.too_late(Some(message)),
+            Verdict::End(reason) => Note::Ended {
+                tries,
+                failed: Failed { reason, message },
+            },
+            Verdict::Retry(pause) => Note::Failed {
+                tries,
+                failed: Failed { reason, message },
+                pause: pause.max(asked_for.unwrap_or_default()),
+            },
+        }
+    }
+
+    /// Waits until the runtime answers and the image's turn has come.
+    async fn turn(&mut self) -> Turn {
         loop {
-            let Some(runtime) = self.runtime().await else {
+            let Some(runtime) = self.shared.runtime().await else {
                 // The supervisor has gone, so the agent is about to.
                 std::future::pending::<()>().await;
                 continue;
             };
-            let present = match self.look(&runtime).await {
-                Ok(present) => present,
+            match self.look(&runtime).await {
+                Ok(None) => {}
+                Ok(Some(image_id)) => return Turn::Present(image_id),
                 Err(error) => {
                     tracing::debug!(task = %self.task, %error, "the runtime does not answer yet");
                     tokio::time::sleep(RUNTIME_PAUSE).await;
                     continue;
                 }
-            };
-            if let Some(image_id) = present {
-                return Turn::Present(image_id);
             }
-            let (image, waited) = self.shared.gate.image(self.image.canonical()).await;
-            if waited && let Ok(Some(image_id)) = self.look(&runtime).await {
-                return Turn::Present(image_id);
+            match self.join() {
+                Joined::Share(handle) => {
+                    if let Some(turn) = self.ready(handle).await {
+                        return turn;
+                    }
+                }
+                Joined::Busy(mut stage) => {
+                    // It also counts as over when its last share is gone.
+                    let _ = stage.wait_for(|stage| matches!(stage, Stage::Ended(_))).await;
+                }
             }
-            return Turn::Go(runtime, self.shared.gate.slot(image).await);
         }
     }
 
-    async fn runtime(&self) -> Option<Arc<dyn Runtime>> {
-        let mut link = self.shared.link.clone();
-        let up = link.wait_for(|link| link.runtime().is_some()).await.ok()?;
-        up.runtime().map(Arc::clone)
+    fn join(&mut self) -> Joined {
+        let Spec { work, credentials } = self.spec.borrow_and_update().clone();
+        let want = Want {
+            image: &self.image,
+            lease: &self.lease,
+            work,
+            credentials,
+            since: self.since,
+        };
+        Calls::join(&self.shared, want)
+    }
+
+    /// Waits until the runtime is about to be called; none when the call must be looked for anew.
+    async fn ready(&mut self, handle: Arc<Handle>) -> Option<Turn> {
+        let mut stage = handle.stage();
+        loop {
+            match &*stage.borrow_and_update() {
+                Stage::Queued => {}
+                Stage::Ready | Stage::Running(_) => return Some(Turn::Go(Arc::clone(&handle))),
+                Stage::Ended(Ok(done)) => return Some(Turn::Present(done.image_id.clone())),
+                Stage::Ended(Err(_)) => return None,
+            }
+            tokio::select! {
+                changed = stage.changed() => changed.ok()?,
+                changed = self.spec.changed() => {
+                    changed.ok()?;
+                    if !handle.logs_in_with(&self.spec.borrow().credentials) {
+                        return None;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Follows a call to its end, no longer than this task's own window.
+    async fn follow(&mut self, handle: &Arc<Handle>) -> Result<Done, Broken> {
+        let window = self.window().unwrap_or(Window {
+            limit: Duration::ZERO,
+            reason: Reason::DeadlineExceeded,
+        });
+        let broken = |reason, growing, message: String| Broken {
+            reason,
+            growing,
+            message,
+            jitter: rand::random(),
+            pause: None,
+        };
+        let mut stage = handle.stage();
+        let mut last = None;
+        let over = tokio::time::sleep(window.limit);
+        tokio::pin!(over);
+        loop {
+            let now = stage.borrow_and_update().clone();
+            match now {
+                Stage::Queued | Stage::Ready | Stage::Running(None) => {}
+                Stage::Running(Some(reading)) => {
+                    if last != Some(reading) {
+                        self.tell(Note::Reading(reading)).await;
+                    }
+                    last = Some(reading);
+                }
+                Stage::Ended(ended) => return ended,
+            }
+            tokio::select! {
+                changed = stage.changed() => if changed.is_err() {
+                    let message = "the call was dropped".to_owned();
+                    return Err(broken(Reason::RuntimeUnavailable, false, message));
+                },
+                () = &mut over => {
+                    let growing = last.is_some_and(|last: Reading| last.growing);
+                    let limit = window.limit.as_secs();
+                    let message = format!("no end after {limit} s; what was fetched is kept for the next attempt");
+                    return Err(broken(window.reason, growing, message));
+                }
+            }
+        }
+    }
+
+    /// The end of a task whose image is there, kept from the kubelet's image collection if the order says so.
+    async fn present(&self, image_id: String, reading: Option<Reading>) -> Note {
+        let pin_for = self.spec.borrow().work.terms.pin_for;
+        let pin = match pin_for {
+            Some(time) => self.pin(time).await,
+            None => None,
+        };
+        Note::Present {
+            image_id,
+            reading,
+            pin,
+        }
+    }
+
+    async fn pin(&self, time: Duration) -> Option<Pinned> {
+        let runtime = self.shared.runtime().await?;
+        let until = self.shared.clock.now_wall().checked_add(time);
+        let until = until.unwrap_or(Timestamp::MAX);
+        let pinned = match runtime.content() {
+            Some(content) => content.pin(&self.image, until).await,
+            None => Ok(false),
+        };
+        match pinned {
+            Ok(supported) => Some(Pinned { supported, until }),
+            Err(error) => {
+                tracing::warn!(task = %self.task, %error, "image not kept from the kubelet's image collection");
+                None
+            }
+        }
     }
 
     /// Whether nothing has to be fetched. Asks the runtime in any case, so that no attempt is wasted on one that does not answer.
@@ -215,159 +315,6 @@ impl Worker {
                 Err(error) if error.reason() != Reason::RuntimeUnavailable => Ok(None),
                 answer => answer,
             },
-        }
-    }
-
-    /// One attempt, from the lease to the proof that the image is there.
-    async fn attempt(
-        &self,
-        runtime: &Arc<dyn Runtime>,
-        window: Window,
-    ) -> Result<(String, Option<Reading>), Failing> {
-        let began = self.shared.clock.now_mono();
-        let lease = self.lease(runtime).await;
-        let mut watch = lease.clone().map(|lease| {
-            let subject = Subject {
-                image: self.image.clone(),
-                lease,
-                taken: self.taken,
-                began,
-            };
-            Watch::new(subject, self.shared.rules)
-        });
-        if let Err(failing) = self.fetch(runtime, lease, &mut watch, window).await {
-            self.tidy(runtime, failing.failure.reason).await;
-            return Err(failing);
-        }
-        let reading = self.read(runtime, &mut watch).await.map(whole);
-        let failing = |reason, message| Failing {
-            failure: Failure {
-                reason,
-                growing: false,
-                guarded: false,
-            },
-            message,
-        };
-        match runtime.image(&self.image).await {
-            Ok(Some(image_id)) => Ok((image_id, reading)),
-            Ok(None) => {
-                let message = "the runtime says that it pulled the image, and that it does not have it";
-                Err(failing(Reason::Unknown, message.to_owned()))
-            }
-            Err(error) => Err(failing(Reason::RuntimeUnavailable, self.show(&error.text))),
-        }
-    }
-
-    /// Calls the runtime and watches it, no longer than the window.
-    async fn fetch(
-        &self,
-        runtime: &Arc<dyn Runtime>,
-        lease: Option<LeaseId>,
-        watch: &mut Option<Watch>,
-        window: Window,
-    ) -> Result<(), Failing> {
-        let call = self.call(runtime, lease);
-        tokio::pin!(call);
-        let over = tokio::time::sleep(window.limit);
-        tokio::pin!(over);
-        let mut polls = tokio::time::interval(POLL_EVERY);
-        polls.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (reason, message) = loop {
-            tokio::select! {
-                biased;
-                answer = &mut call => match answer {
-                    Ok(()) => return Ok(()),
-                    Err(error) => break (error.reason(), self.show(&error.text)),
-                },
-                () = &mut over => {
-                    let limit = window.limit.as_secs();
-                    break (window.reason, format!("no end after {limit} s; what was fetched is kept for the next attempt"));
-                }
-                _ = polls.tick(), if watch.is_some() => {
-                    if let Some(reading) = self.read(runtime, watch).await {
-                        self.tell(Note::Reading(reading)).await;
-                    }
-                    if watch.as_ref().is_some_and(|watch| watch.stalled(self.shared.clock.now_mono())) {
-                        let rate = self.shared.rules.min_rate;
-                        break (Reason::Stalled, format!("fewer than {rate} bytes per second arrived"));
-                    }
-                }
-            }
-        };
-        let growing = watch
-            .as_ref()
-            .is_some_and(|watch| watch.growing(self.shared.clock.now_mono()));
-        Err(Failing {
-            failure: Failure {
-                reason,
-                growing,
-                guarded: false,
-            },
-            message,
-        })
-    }
-
-    /// The call, with each log-in until one is let in.
-    async fn call(&self, runtime: &Arc<dyn Runtime>, lease: Option<LeaseId>) -> Result<(), RuntimeError> {
-        let Spec { work, credentials } = self.spec.borrow().clone();
-        let mut pull = Pull {
-            image: self.image.clone(),
-            labels: work.labels,
-            annotations: work.annotations,
-            credential: None,
-            lease,
-        };
-        let mut credentials = credentials.into_iter();
-        loop {
-            pull.credential = credentials.next();
-            let answer = runtime.pull(pull.clone()).await;
-            // A registry may also say "not found" of what this log-in may not see.
-            let refused = |error: &RuntimeError| matches!(error.reason(), Reason::Denied | Reason::NotFound);
-            match answer {
-                Err(error) if refused(&error) && credentials.len() > 0 => {}
-                answer => return answer,
-            }
-        }
-    }
-
-    /// The lease that this attempt fetches under; none where there is no content store.
-    async fn lease(&self, runtime: &Arc<dyn Runtime>) -> Option<LeaseId> {
-        let content = runtime.content()?;
-        let expires = self.shared.clock.now_wall().saturating_add(LEASE_LIFE).ok()?;
-        match content.make_lease(&self.lease, expires).await {
-            Ok(()) => Some(self.lease.clone()),
-            Err(error) => {
-                tracing::warn!(task = %self.task, %error, "no lease: this attempt will not resume if it is cut off");
-                None
-            }
-        }
-    }
-
-    /// What a failed attempt leaves is kept for the next one, with two exceptions.
-    async fn tidy(&self, runtime: &Arc<dyn Runtime>, reason: Reason) {
-        let Some(content) = runtime.content() else { return };
-        let tidied = match reason {
-            // The lease keeps what came in wrong too, and the runtime would check the same bytes for ever.
-            Reason::Corrupt => content.discard(&self.lease).await,
-            // A node with a full disk loses pods; our bytes are the least that is needed on it.
-            Reason::NoSpace => content.drop_lease(&self.lease, true).await,
-            _ => return,
-        };
-        if let Err(error) = tidied {
-            tracing::warn!(task = %self.task, %reason, %error, "what a failed attempt left was not thrown away");
-        }
-    }
-
-    async fn read(&self, runtime: &Arc<dyn Runtime>, watch: &mut Option<Watch>) -> Option<Reading> {
-        let (watch, store) = (watch.as_mut()?, runtime.content()?);
-        let reading = watch.read(store, self.shared.clock.now_mono());
-        match tokio::time::timeout(READ_TIMEOUT, reading).await {
-            Ok(Ok(reading)) => Some(reading),
-            Ok(Err(error)) => {
-                tracing::debug!(task = %self.task, %error, "content store not read");
-                None
-            }
-            Err(_) => None,
         }
     }
 
@@ -400,36 +347,8 @@ impl Worker {
         }
     }
 
-    /// The runtime's words without what is secret.
-    fn show(&self, text: &str) -> String {
-        let spec = self.spec.borrow();
-        let encoded: Vec<String> = (spec.credentials.iter())
-            .map(|credential| STANDARD.encode(format!("{}:{}", credential.username, credential.password)))
-            .collect();
-        let plain = spec.credentials.iter().flat_map(|credential| {
-            [
-                &credential.password,
-                &credential.identity_token,
-                &credential.registry_token,
-            ]
-        });
-        let secrets: Vec<&str> = plain.chain(&encoded).map(String::as_str).collect();
-        reason::show(text, &secrets)
-    }
-
     async fn tell(&self, note: Note) {
         // Nobody listens only when the engine has gone, and then this worker is about to be dropped.
         let _ = self.notes.send((self.task.clone(), self.number, note)).await;
     }
-}
-
-/// The last reading of a pull that has ended well: all is there, also where the runtime throws layers away once they are unpacked.
-fn whole(reading: Reading) -> Reading {
-    let progress = Progress {
-        bytes_done: reading.progress.bytes_total.max(reading.progress.bytes_done),
-        layers_done: reading.progress.layers_total,
-        bytes_per_second: 0,
-        ..reading.progress
-    };
-    Reading { progress, ..reading }
 }

@@ -8,6 +8,7 @@ use containerd_client::services::v1::leases_client::LeasesClient;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
+use kruise_api::reference::ImageRef;
 use kruise_planner::node::reason::Code;
 use kruise_proto::convert;
 use tonic::metadata::MetadataValue;
@@ -15,6 +16,7 @@ use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::cri::{CALL_TIMEOUT, failed, within};
+use super::pins::Pins;
 use super::{BlobInfo, ContentStore, LeaseId, RuntimeError};
 
 /// Namespace of everything that CRI does.
@@ -31,14 +33,16 @@ const OWNER: &str = "kruise-daemon";
 pub(super) struct Containerd {
     content: ContentClient<Channel>,
     leases: LeasesClient<Channel>,
+    pins: Pins,
 }
 
 impl Containerd {
     /// Uses the services if they are there: on the socket of CRI-O or cri-dockerd they are not.
-    pub(super) async fn probe(channel: Channel) -> Option<Self> {
+    pub(super) async fn probe(channel: Channel, version: &str) -> Option<Self> {
         let store = Self {
             content: ContentClient::new(channel.clone()),
-            leases: LeasesClient::new(channel),
+            leases: LeasesClient::new(channel.clone()),
+            pins: Pins::new(channel, version),
         };
         match store.leases().await {
             Ok(_) => Some(store),
@@ -71,7 +75,7 @@ impl Containerd {
     }
 }
 
-fn in_namespace<T>(message: T) -> Request<T> {
+pub(super) fn in_namespace<T>(message: T) -> Request<T> {
     let mut request = Request::new(message);
     request
         .metadata_mut()
@@ -179,6 +183,15 @@ impl ContentStore for Containerd {
             Ok(answer.statuses.into_iter().filter_map(by_digest).collect())
         }
         .boxed()
+    }
+
+    fn pin(&self, image: &ImageRef, until: Timestamp) -> BoxFuture<'_, Result<bool, RuntimeError>> {
+        let image = image.clone();
+        async move { self.pins.pin(&image, until).await }.boxed()
+    }
+
+    fn unpin(&self, now: Timestamp) -> BoxFuture<'_, Result<Option<Timestamp>, RuntimeError>> {
+        self.pins.unpin(now).boxed()
     }
 
     fn document(&self, digest: &str, most: u64) -> BoxFuture<'_, Result<Vec<u8>, RuntimeError>> {

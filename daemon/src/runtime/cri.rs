@@ -31,8 +31,8 @@ const WINDOW: u32 = 64 << 10;
 #[derive(Debug)]
 pub struct Cri {
     socket: String,
-    images: ImageServiceClient<Channel>,
-    runtime: RuntimeServiceClient<Channel>,
+    pub(super) images: ImageServiceClient<Channel>,
+    pub(super) runtime: RuntimeServiceClient<Channel>,
     content: Option<Containerd>,
 }
 
@@ -49,9 +49,9 @@ impl Cri {
             runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE),
             content: None,
         };
-        cri.version().await?;
+        let known = cri.version().await?;
         cri.disk().await?;
-        cri.content = Containerd::probe(channel).await;
+        cri.content = Containerd::probe(channel, &known.version).await;
         let info = cri.version().await?;
         Ok((cri, info))
     }

@@ -33,6 +33,8 @@ pub struct Image {
     pub users: Vec<String>,
     /// Time between the last byte and the answer.
     pub unpack: Duration,
+    /// Pulls fail, as on a full disk, while fewer bytes than this are free.
+    pub needs: u64,
 }
 
 /// Something that happened.
@@ -62,6 +64,9 @@ struct State {
     fetched: BTreeMap<String, u64>,
     leases: BTreeMap<LeaseId, BTreeSet<String>>,
     documents: BTreeMap<String, Vec<u8>>,
+    disk: task::DiskSpace,
+    pins: BTreeMap<String, Timestamp>,
+    pins_unsupported: bool,
     events: Vec<Event>,
     running: usize,
     most_running: usize,
@@ -114,6 +119,24 @@ impl Fake {
     /// Lets every call fail, or no longer.
     pub fn away(&self, away: bool) {
         self.lock().away = away;
+    }
+
+    /// Space of the file system of images; without this it is unknown.
+    pub fn space(&self, free: u64, total: u64) {
+        let mut state = self.lock();
+        state.disk.bytes_free = free;
+        state.disk.bytes_total = total;
+    }
+
+    /// Makes it a version that cannot pin images.
+    pub fn without_pins(&self) {
+        self.lock().pins_unsupported = true;
+    }
+
+    /// Images that are pinned, with the end.
+    #[must_use]
+    pub fn pins(&self) -> BTreeMap<String, Timestamp> {
+        self.lock().pins.clone()
     }
 
     /// What happened so far.
@@ -182,6 +205,9 @@ impl Fake {
         let user = pull.credential.as_ref().map(|credential| &credential.username);
         if !image.users.is_empty() && !user.is_some_and(|user| image.users.contains(user)) {
             return Err(failed(Code::Other, "unexpected status: 401 Unauthorized"));
+        }
+        if self.lock().disk.bytes_free < image.needs {
+            return Err(failed(Code::Other, "write /var/lib/x: no space left on device"));
         }
         self.describe(&name, &image, pull.lease.as_ref());
         for (layer, size) in image.layers.iter().enumerate() {
@@ -329,7 +355,7 @@ impl Runtime for Fake {
     }
 
     fn disk(&self) -> BoxFuture<'_, Result<task::DiskSpace, RuntimeError>> {
-        async { self.check("ImageFsInfo").map(|()| task::DiskSpace::default()) }.boxed()
+        async { self.check("ImageFsInfo").map(|()| self.lock().disk) }.boxed()
     }
 
     fn content(&self) -> Option<&dyn ContentStore> {
@@ -432,6 +458,30 @@ impl ContentStore for Fake {
             Ok(running
                 .map(|(digest, offset)| (digest.clone(), *offset))
                 .collect())
+        }
+        .boxed()
+    }
+
+    fn pin(&self, image: &ImageRef, until: Timestamp) -> BoxFuture<'_, Result<bool, RuntimeError>> {
+        let name = image.canonical().to_owned();
+        async move {
+            self.check("UpdateImage")?;
+            let mut state = self.lock();
+            if !state.pins_unsupported {
+                let end = state.pins.entry(name).or_insert(until);
+                *end = (*end).max(until);
+            }
+            Ok(!state.pins_unsupported)
+        }
+        .boxed()
+    }
+
+    fn unpin(&self, now: Timestamp) -> BoxFuture<'_, Result<Option<Timestamp>, RuntimeError>> {
+        async move {
+            self.check("ListImages")?;
+            let mut state = self.lock();
+            state.pins.retain(|_, end| *end > now);
+            Ok(state.pins.values().min().copied())
         }
         .boxed()
     }

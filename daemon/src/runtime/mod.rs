@@ -7,6 +7,7 @@
 pub mod containerd;
 pub mod cri;
 pub mod fake;
+mod pins;
 pub mod sockets;
 pub mod supervisor;
 
@@ -61,6 +62,13 @@ pub trait ContentStore: Send + Sync {
 
     /// Bytes of running downloads, by digest.
     fn downloads(&self) -> BoxFuture<'_, Result<BTreeMap<String, u64>, RuntimeError>>;
+
+    /// Keeps an image from the kubelet's image collection until then, or for as long as it already was to be kept. False where this
+    /// version of the runtime has no such thing.
+    fn pin(&self, image: &ImageRef, until: Timestamp) -> BoxFuture<'_, Result<bool, RuntimeError>>;
+
+    /// Ends what [`ContentStore::pin`] began, where its time is over at `now`. When the next one's is.
+    fn unpin(&self, now: Timestamp) -> BoxFuture<'_, Result<Option<Timestamp>, RuntimeError>>;
 
     /// The start of a blob: all of it if it is a document of at most `most` bytes, else only some of it.
     fn document(&self, digest: &str, most: u64) -> BoxFuture<'_, Result<Vec<u8>, RuntimeError>>;

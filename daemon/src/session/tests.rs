@@ -149,6 +149,7 @@ fn start(
         Settings {
             slots: Some(3),
             rules,
+            ..Settings::default()
         },
         parts,
     );

@@ -204,6 +204,7 @@ fn member(
             min_rate: 0,
             timeout: Duration::from_secs(30),
         },
+        ..Settings::default()
     };
     let (sender, link) = watch::channel(Scripted::link(number as usize, book));
     let parts = Parts {

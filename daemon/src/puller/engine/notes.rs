@@ -4,6 +4,7 @@ use kruise_api::ids::TaskId;
 
 use super::Engine;
 use super::task::Task;
+use crate::metrics::Outcome;
 use crate::puller::record::End;
 use crate::puller::worker::Note;
 
@@ -17,7 +18,7 @@ impl Engine {
         let (wall, now) = (self.shared.clock.now_wall(), self.shared.clock.now_mono());
         match note {
             Note::Reading(reading) => {
-                self.metrics.pull_bytes.inc_by(task.read(reading));
+                task.read(reading);
             }
             Note::Begin(answer) => {
                 task.begin(wall, now);
@@ -30,18 +31,26 @@ impl Engine {
                 task.retry(tries, failed, pause, now);
                 self.store().await;
             }
-            Note::Present { image_id, reading } => {
+            Note::Present {
+                image_id,
+                reading,
+                pin,
+            } => {
                 if let Some(reading) = reading {
-                    self.metrics.pull_bytes.inc_by(task.read(reading));
+                    task.read(reading);
                 }
-                self.end(id, Some(image_id)).await;
+                if let Some(pinned) = pin.filter(|pinned| pinned.supported) {
+                    self.unpin_at(pinned.until);
+                }
+                self.end(id, Some(image_id), pin.map(|pinned| pinned.supported))
+                    .await;
             }
             Note::Ended { tries, failed } => {
                 tracing::info!(task = %id, reason = %failed.reason, message = failed.message, "task failed");
                 self.metrics.failed(failed.reason);
                 task.record.tries = tries;
                 task.record.failure = Some(failed);
-                self.end(id, None).await;
+                self.end(id, None, None).await;
             }
         }
         self.publish(id);
@@ -49,7 +58,7 @@ impl Engine {
     }
 
     /// Books the end of a task: with an image it succeeded.
-    async fn end(&mut self, id: &TaskId, image_id: Option<String>) {
+    async fn end(&mut self, id: &TaskId, image_id: Option<String>, pinned: Option<bool>) {
         let (wall, now) = (self.shared.clock.now_wall(), self.shared.clock.now_mono());
         let Some(task) = self.tasks.get_mut(id) else {
             return;
@@ -62,18 +71,26 @@ impl Engine {
         if succeeded {
             tracing::info!(task = %id, image = record.work.image, took = ?record.pull_time, already_present, "image present");
         }
-        if succeeded && !already_present {
-            self.metrics.pull_seconds.observe(record.pull_time.as_secs_f64());
+        let outcome = match &record.failure {
+            _ if already_present => Outcome::Present,
+            Some(failed) if !succeeded => Outcome::Failed(failed.reason),
+            _ => Outcome::Succeeded,
+        };
+        self.metrics.ended(outcome);
+        if outcome == Outcome::Succeeded {
+            let size = task.live.progress.bytes_total;
+            self.metrics.pulled(record.pull_time, size);
         }
         record.end = Some(End {
             time: wall,
             image_id,
             already_present,
             progress: task.live.progress,
+            pinned,
         });
-        let lease = record.lease();
+        let record = record.clone();
         self.store().await;
         // A success leaves nothing behind that would have to be collected at once: the image holds it all.
-        self.drop_lease(lease, !succeeded);
+        self.release(&record, !succeeded);
     }
 }

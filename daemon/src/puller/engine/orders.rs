@@ -12,7 +12,8 @@ use tokio::sync::watch;
 
 use super::Engine;
 use super::task::{Task, Working};
-use crate::puller::order::{Order, Policy, Work};
+use crate::metrics::Outcome;
+use crate::puller::order::{Order, Policy, Terms, Work};
 use crate::puller::record::{End, Failed, Record};
 use crate::puller::worker::{Spec, Worker};
 use crate::puller::{MAX_TASKS, Refused, Welcome};
@@ -66,7 +67,7 @@ impl Engine {
     }
 
     /// Writes an order into the books. One that is known may bring new limits and log-ins; the rest stays as it was taken.
-    fn note_order(&mut self, order: Order) -> (TaskId, Vec<Credential>) {
+    pub(super) fn note_order(&mut self, order: Order) -> (TaskId, Vec<Credential>) {
         let Order {
             id,
             work,
@@ -75,6 +76,7 @@ impl Engine {
         if let Some(task) = self.tasks.get_mut(&id) {
             if let Some(work) = work {
                 task.record.work.limits = work.limits;
+                task.record.work.terms = work.terms;
             }
             return (id, credentials);
         }
@@ -85,12 +87,14 @@ impl Engine {
         let mut task = Task::new(record, now);
         if let Some(failed) = refusal {
             tracing::info!(task = %id, reason = %failed.reason, message = failed.message, "task failed");
+            self.metrics.ended(Outcome::Failed(failed.reason));
             task.record.failure = Some(failed);
             task.record.end = Some(End {
                 time: wall,
                 image_id: None,
                 already_present: false,
                 progress: Progress::default(),
+                pinned: None,
             });
         }
         self.tasks.insert(id.clone(), task);
@@ -98,7 +102,7 @@ impl Engine {
     }
 
     /// Lets a task be worked on, if there is anything left to do.
-    fn start(&mut self, id: &TaskId, credentials: Vec<Credential>) {
+    pub(super) fn start(&mut self, id: &TaskId, credentials: Vec<Credential>) {
         let Some(task) = self.tasks.get_mut(id).filter(|task| task.record.end.is_none()) else {
             return;
         };
@@ -121,7 +125,7 @@ impl Engine {
             number: self.last_number,
             image,
             lease: task.record.lease(),
-            taken: task.record.taken,
+            since: (task.record.taken, task.record.bytes_fetched),
             spent: (task.record.spent, task.as_of),
             tries: task.record.tries,
             spec,
@@ -143,7 +147,8 @@ impl Engine {
         if task.record.end.is_none() {
             tracing::info!(task = %id, "task cancelled");
             task.halt(self.shared.clock.now_mono());
-            self.drop_lease(task.record.lease(), true);
+            self.metrics.ended(Outcome::Cancelled);
+            self.release(&task.record, true);
         }
         self.board.send_modify(|board| {
             board.0.remove(id);
@@ -180,5 +185,6 @@ fn unknown_work() -> Work {
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
         requested_by: String::new(),
+        terms: Terms::default(),
     }
 }

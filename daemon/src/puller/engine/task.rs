@@ -67,16 +67,14 @@ impl Task {
         };
     }
 
-    /// Takes in a reading; how many bytes are new.
-    pub(super) fn read(&mut self, reading: Reading) -> u64 {
+    /// Takes in a reading.
+    pub(super) fn read(&mut self, reading: Reading) {
         self.live = Live {
             phase: reading.phase,
             progress: reading.progress,
             retry_in: None,
         };
-        let new = reading.fetched.saturating_sub(self.record.bytes_fetched);
-        self.record.bytes_fetched += new;
-        new
+        self.record.bytes_fetched = self.record.bytes_fetched.max(reading.fetched);
     }
 
     /// An attempt failed and another one follows.

@@ -27,7 +27,8 @@ async fn an_image_is_pulled_and_reported() {
     bench.settle().await;
     assert!(bench.fake.held().is_empty(), "the lease ends with the task");
     let page = bench.metrics.encode().expect("encodes");
-    assert!(page.contains("kruise_image_pull_duration_seconds_count 1"));
+    assert!(page.contains("kruise_image_pull_duration_seconds_count{size=\"under 10 MB\"} 1"));
+    assert!(page.contains("kruise_image_pulls_total{result=\"succeeded\",reason=\"\"} 1"));
     assert!(page.contains(&format!("kruise_image_pull_bytes_total {}", 4 * MIB + 2)));
 }
 
@@ -106,7 +107,17 @@ async fn two_tasks_for_one_image_make_one_call() {
     let (a, b) = (bench.end("a").await, bench.end("b").await);
     assert_eq!((phase(&a), phase(&b)), (Phase::Succeeded, Phase::Succeeded));
     assert_eq!(bench.began().len(), 1);
-    assert!(a.already_present != b.already_present, "one of them fetched it");
+    for end in [&a, &b] {
+        assert_eq!(
+            (end.attempts, end.already_present),
+            (1, false),
+            "they share the call"
+        );
+        assert_eq!(done(end), 2 * MIB + 2);
+    }
+    let page = bench.metrics.encode().expect("encodes");
+    let bytes = format!("kruise_image_pull_bytes_total {}\n", 2 * MIB + 2);
+    assert!(page.contains(&bytes), "each byte is counted once: {page}");
 }
 
 #[tokio::test(start_paused = true)]

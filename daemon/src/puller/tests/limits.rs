@@ -22,12 +22,12 @@ async fn no_more_pulls_than_slots() {
 async fn a_pause_holds_no_slot() {
     let bench = Bench::new(Some(1));
     bench.fake.image(APP, failing(1, "toomanyrequests"));
-    bench.fake.image("reg:5000/other:1", image(5));
+    bench.fake.image("quick:5000/other:1", image(5));
     bench.order(&[order("slow", APP)]).await;
     bench.until("slow", |status| status.retry_in.is_some()).await;
     bench
         .puller
-        .change(bench.welcome, vec![order("other", "reg:5000/other:1")], vec![])
+        .change(bench.welcome, vec![order("other", "quick:5000/other:1")], vec![])
         .await
         .expect("taken");
     assert_eq!(phase(&bench.end("other").await), Phase::Succeeded);
