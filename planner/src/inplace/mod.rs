@@ -1,6 +1,6 @@
 //! Changes of a pod in place: whether a change of the template allows it, what to write to the pod, and whether it is done.
 //!
-//! [`decide`] compares two templates. [`begin`], [`next_batch`] and [`end_grace`] make the patches for one pod, batch by batch in the
+//! [`decide()`] compares two templates. [`begin`], [`next_batch`] and [`end_grace`] make the patches for one pod, batch by batch in the
 //! order of the containers' priorities. [`progress`] reads from a pod how far its change is. The annotations have OpenKruise's form in
 //! both directions, so a pod that one of the two left in the middle is finished by the other.
 
