@@ -4,6 +4,8 @@
 //! them there is nothing to test. Several images, separated by spaces, with what each must end with, such as
 //! `reg:5000/nope:1=NotFound`, are given by KRUISE_TEST_REASONS; an image of which the registry spoils a layer the first time that
 //! it is asked for it, by KRUISE_TEST_SPOILT; and a command that kills and restarts the runtime, by KRUISE_TEST_RESTART.
+//! Tests that each need an image of their own take it from KRUISE_TEST_SLOW, such as `reg:5000/slow-{}:1`, where `{}` becomes the
+//! name of the test: images of 30 MB or more that come at 4 MB per second or so.
 
 #![expect(
     clippy::print_stdout,
@@ -254,4 +256,168 @@ async fn a_runtime_that_is_killed_costs_no_bytes() {
     println!("{last:?}");
     assert_eq!(convert::phase_from_number(last.phase), Phase::Succeeded);
     assert_eq!(last.attempts, 2, "no try is wasted on a runtime that is away");
+}
+
+/// The image of one test, if there are any.
+fn slow(test: &str) -> Option<(String, String)> {
+    let socket = std::env::var("KRUISE_TEST_CONTAINERD").ok()?;
+    let image = std::env::var("KRUISE_TEST_SLOW").ok()?;
+    Some((socket, image.replace("{}", test)))
+}
+
+fn order_of(id: &str, pull: PullImage) -> Order {
+    dispatch::Order {
+        task_id: id.into(),
+        work: Some(dispatch::order::Work::PullImage(pull)),
+    }
+    .into()
+}
+
+async fn leases(socket: &str) -> usize {
+    let (cri, _) = Cri::connect(socket).await.expect("a container runtime");
+    let content = cri.content().expect("containerd");
+    content.leases().await.expect("an answer").len()
+}
+
+#[tokio::test]
+async fn a_download_longer_than_its_own_time_out_succeeds() {
+    let Some((socket, image)) = slow("timeout") else {
+        return;
+    };
+    let node = start(&socket, (Journal::none(), State::default())).await;
+    let pull = PullImage {
+        image,
+        backoff_limit: 0,
+        attempt_timeout: Some(prost_types::Duration { seconds: 3, nanos: 0 }),
+        ..Default::default()
+    };
+    let begin = Instant::now();
+    let orders = vec![order_of("timeout", pull)];
+    node.puller.replace(Welcome(1), orders).await.expect("taken");
+    let last = until(&node.puller, "timeout", ended).await;
+    println!(
+        "done in {:.1} s, {} attempts of 3 s",
+        begin.elapsed().as_secs_f32(),
+        last.attempts
+    );
+    assert_eq!(
+        convert::phase_from_number(last.phase),
+        Phase::Succeeded,
+        "{last:?}"
+    );
+    assert!(last.attempts > 1);
+    let progress = last.progress.expect("known");
+    assert_eq!(progress.bytes_done, progress.bytes_total);
+}
+
+#[tokio::test]
+async fn one_of_two_who_share_a_pull_is_cancelled() {
+    let Some((socket, image)) = slow("share") else {
+        return;
+    };
+    let node = start(&socket, (Journal::none(), State::default())).await;
+    let orders = vec![order("a", &image, 0), order("b", &image, 0)];
+    node.puller.replace(Welcome(1), orders).await.expect("taken");
+    let some = |status: &task::TaskStatus| status.progress.unwrap_or_default().bytes_done > 5_000_000;
+    until(&node.puller, "b", some).await;
+    let cancel = vec![TaskId::from("a")];
+    node.puller
+        .change(Welcome(1), Vec::new(), cancel)
+        .await
+        .expect("taken");
+    let last = until(&node.puller, "b", ended).await;
+    assert_eq!(
+        (convert::phase_from_number(last.phase), last.attempts),
+        (Phase::Succeeded, 1)
+    );
+}
+
+#[tokio::test]
+async fn an_image_that_is_too_large_leaves_nothing() {
+    let Some((socket, image)) = slow("large") else {
+        return;
+    };
+    let node = start(&socket, (Journal::none(), State::default())).await;
+    let pull = PullImage {
+        image: image.clone(),
+        max_size_bytes: 1_000_000,
+        ..Default::default()
+    };
+    let begin = Instant::now();
+    let orders = vec![order_of("large", pull)];
+    node.puller.replace(Welcome(1), orders).await.expect("taken");
+    let last = until(&node.puller, "large", ended).await;
+    println!(
+        "refused after {:.2} s: {}",
+        begin.elapsed().as_secs_f32(),
+        last.message
+    );
+    assert_eq!(convert::reason_from_number(last.reason), Some(Reason::TooLarge));
+    assert!(last.bytes_fetched < 5_000_000, "{last:?}");
+    let (cri, _) = Cri::connect(&socket).await.expect("a container runtime");
+    let reference = ImageRef::parse(&image).expect("an image");
+    assert_eq!(cri.image(&reference).await.expect("an answer"), None);
+}
+
+#[tokio::test]
+async fn an_image_is_pinned_and_let_go() {
+    let Some((socket, image)) = slow("pin") else {
+        return;
+    };
+    let (cri, info) = Cri::connect(&socket).await.expect("a container runtime");
+    let node = start(&socket, (Journal::none(), State::default())).await;
+    let pull = PullImage {
+        image: image.clone(),
+        pin_for: Some(prost_types::Duration { seconds: 3, nanos: 0 }),
+        ..Default::default()
+    };
+    let orders = vec![order_of("pin", pull)];
+    node.puller.replace(Welcome(1), orders).await.expect("taken");
+    let last = until(&node.puller, "pin", ended).await;
+    assert_eq!(
+        convert::phase_from_number(last.phase),
+        Phase::Succeeded,
+        "{last:?}"
+    );
+    println!("{} {}: {:?}", info.name, info.version, last.pin());
+    let content = cri.content().expect("containerd");
+    let now = || Clock::boot().now_wall();
+    if last.pin() == task::Pin::Pinned {
+        // What the kubelet sees of it: it asks for the very label.
+        assert!(pinned(&socket, &image).await, "the runtime says so itself");
+        let later = async {
+            while pinned(&socket, &image).await {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), later)
+            .await
+            .expect("let go when its time is over");
+    } else {
+        assert!(!pinned(&socket, &image).await);
+    }
+    assert_eq!(content.unpin(now()).await.expect("an answer"), None);
+    assert_eq!(leases(&socket).await, 0);
+}
+
+/// Whether CRI calls the image pinned.
+async fn pinned(socket: &str, image: &str) -> bool {
+    use k8s_cri::v1::image_service_client::ImageServiceClient;
+    use k8s_cri::v1::{ImageSpec, ImageStatusRequest};
+
+    let channel = tonic::transport::Endpoint::from_shared(format!("unix://{socket}"))
+        .expect("an address")
+        .connect()
+        .await
+        .expect("a connection");
+    let request = ImageStatusRequest {
+        image: Some(ImageSpec {
+            image: image.to_owned(),
+            ..Default::default()
+        }),
+        verbose: false,
+    };
+    let answer = ImageServiceClient::new(channel).image_status(request).await;
+    let found = answer.expect("an answer").into_inner().image;
+    found.expect("it is there").pinned
 }

@@ -4,6 +4,7 @@ mod crds;
 mod gates;
 mod help;
 mod protos;
+mod reasons;
 mod values;
 
 use std::collections::BTreeMap;
@@ -78,6 +79,7 @@ fn generate() -> Result<Files> {
         ("feature-gates", gates::page()),
         ("chart-values", values::page(&root().join("deploy/chart"))?),
         ("crds", crds::page()),
+        ("pull-reasons", reasons::page()),
     ];
     let pages = pages.into_iter().chain(help::pages()?);
     for (name, text) in pages {
