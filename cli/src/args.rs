@@ -48,6 +48,8 @@ pub(crate) enum Command {
     Follow(FollowArgs),
     /// Say why a job stands where it stands: what its nodes wait for, one by one.
     Explain(crate::explain::ExplainArgs),
+    /// Restart containers of a pod, or of all pods of a workload within a budget, in place.
+    Restart(Box<crate::restart::RestartArgs>),
     /// Show the agents, one line per node, or one agent with its tasks.
     Agents(AgentsArgs),
     /// Show tasks that agents hold.
@@ -216,7 +218,7 @@ fn ttl(text: &str) -> Result<Ttl, String> {
 }
 
 /// A positive length of time: `90s`, `10m`, `1h30m`; a bare number means seconds.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u32>() {
         return Ok(Duration::from_secs(seconds.into()));
     }

@@ -12,6 +12,7 @@ use crate::clock::Clock;
 use crate::journal::{Journal, State};
 use crate::metrics::Metrics;
 use crate::puller::{self, Puller, Settings};
+use crate::restart::{self, Restarter};
 use crate::runtime::Link;
 use crate::session::transport::Transport;
 use crate::session::trust::TrustError;
@@ -51,6 +52,7 @@ impl Agent {
             metrics,
         } = parts;
         let highest: Epoch = state.highest_epoch;
+        let directory = journal.directory().map(ToOwned::to_owned);
         let deps = puller::Deps {
             clock: clock.clone(),
             link: link.clone(),
@@ -59,9 +61,18 @@ impl Agent {
             metrics: Arc::clone(&metrics),
         };
         let puller = Puller::spawn(settings, deps);
+        let restarter = Restarter::spawn(
+            directory.as_deref(),
+            restart::Deps {
+                clock: clock.clone(),
+                link: link.clone(),
+                board: puller.shows(),
+            },
+        );
         let deps = session::Deps {
             clock,
             puller: puller.clone(),
+            restarter,
             link,
             transport,
             metrics,

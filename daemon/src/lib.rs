@@ -23,6 +23,7 @@ pub mod metrics;
 pub mod node_api;
 mod progress;
 pub mod puller;
+pub mod restart;
 pub mod run;
 pub mod runtime;
 pub mod session;

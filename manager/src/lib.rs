@@ -13,6 +13,7 @@ pub mod image_list;
 pub mod inspect;
 pub mod kubeapi;
 pub mod leader;
+pub mod restart;
 pub mod run;
 pub mod serve;
 pub mod telemetry;

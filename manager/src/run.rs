@@ -28,7 +28,7 @@ use crate::leader::{self, Control, Driver, LeaderState, Leadership};
 use crate::serve::{Check, Health, Limits, Reporter, ServingStatus, common_services, grpc, serve_http};
 use crate::telemetry::{Metrics, chain, init_logs};
 use crate::trust::{self, Serving, Store};
-use crate::{dispatch, image_list, inspect};
+use crate::{dispatch, image_list, inspect, restart};
 
 /// For calls under way when the process is told to end. Together with a retry period it stays below the time in which others shall take over.
 const GRACE: Duration = Duration::from_secs(2);
@@ -141,6 +141,7 @@ async fn serve(
     let address = config.announced(listener.local_addr().context("gRPC listener")?);
     let engine = engine(config, &parts);
     image_lists(config, &parts);
+    restarts(config, &parts, &engine);
     let (routes, reporter) = routes(config, &parts, &engine);
     let grpc_stop = CancellationToken::new();
     let mut grpc = grpc_server(&parts, routes, listener, grpc_stop.clone());
@@ -271,6 +272,20 @@ fn image_lists(config: &Config, parts: &Parts) {
         leadership: parts.leadership.clone(),
         metrics: parts.metrics.clone(),
         switched_off: config.engine.switched_off,
+    });
+}
+
+/// Restarts of containers, unless there are no agents to do them.
+fn restarts(config: &Config, parts: &Parts, engine: &EngineHandle) {
+    if !config.gates.enabled("KruiseDaemon") {
+        return;
+    }
+    restart::spawn(restart::Deps {
+        api: parts.api.clone(),
+        engine: engine.clone(),
+        leadership: parts.leadership.clone(),
+        clock: parts.clock.clone(),
+        metrics: parts.metrics.clone(),
     });
 }
 

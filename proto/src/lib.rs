@@ -9,6 +9,7 @@
 pub mod convert;
 pub mod login;
 pub mod redact;
+pub mod restart;
 
 /// Contracts as generated: `kruise.<service>.v1` becomes `kruise::<service>::v1`.
 #[allow(

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kruise_api::ids::Epoch;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::puller::record::Record;
@@ -82,32 +83,59 @@ impl Journal {
         )
     }
 
+    /// Where it is; none if it keeps nothing.
+    #[must_use]
+    pub fn directory(&self) -> Option<&Path> {
+        self.directory.as_deref()
+    }
+
     /// Replaces what is remembered. When this returns it is on disk, unless the log says otherwise.
     pub async fn store(&mut self, state: &State) {
         let Some(directory) = self.directory.clone() else {
             return;
         };
-        let written = match serde_json::to_vec(state) {
-            Ok(text) => {
-                let write = tokio::task::spawn_blocking(move || replace(&directory, &text));
-                match tokio::time::timeout(WRITE_TIMEOUT, write).await {
-                    Ok(Ok(written)) => written,
-                    Ok(Err(error)) => Err(io::Error::other(error)),
-                    Err(_) => Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        "the disk does not answer",
-                    )),
-                }
-            }
-            Err(error) => Err(error.into()),
-        };
-        match written {
+        match replace_file(&directory, FILE, state).await {
             Ok(()) => self.failing = false,
             Err(error) if self.failing => tracing::debug!(%error, "state file still not written"),
             Err(error) => {
                 self.failing = true;
                 tracing::warn!(%error, "state file not written: a restart will forget the latest changes");
             }
+        }
+    }
+}
+
+/// Replaces a file of a directory. When this returns it is on disk.
+pub(crate) async fn replace_file<T: Serialize>(
+    directory: &Path,
+    name: &'static str,
+    content: &T,
+) -> io::Result<()> {
+    let (directory, text) = (directory.to_owned(), serde_json::to_vec(content)?);
+    let write = tokio::task::spawn_blocking(move || replace(&directory, name, &text));
+    match tokio::time::timeout(WRITE_TIMEOUT, write).await {
+        Ok(Ok(written)) => written,
+        Ok(Err(error)) => Err(io::Error::other(error)),
+        Err(_) => Err(io::Error::new(
+            io::ErrorKind::TimedOut,
+            "the disk does not answer",
+        )),
+    }
+}
+
+/// Reads a file that [`replace_file`] wrote. One that makes no sense is moved aside.
+pub(crate) fn load_file<T: DeserializeOwned>(path: &Path) -> Option<T> {
+    let read = || -> io::Result<T> {
+        let mut text = Vec::new();
+        File::open(path)?.take(MAX_SIZE).read_to_end(&mut text)?;
+        Ok(serde_json::from_slice(&text)?)
+    };
+    match read() {
+        Ok(content) => Some(content),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => {
+            move_aside(path, &error);
+            None
         }
     }
 }
@@ -119,6 +147,11 @@ fn load(path: &Path) -> State {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return State::default(),
         Err(error) => error,
     };
+    move_aside(path, &error);
+    State::default()
+}
+
+fn move_aside(path: &Path, error: &io::Error) {
     let aside = path.with_extension("json.broken");
     let moved = fs::rename(path, &aside);
     let (path, aside) = (path.display(), aside.display());
@@ -130,7 +163,6 @@ fn load(path: &Path) -> State {
             tracing::warn!(%path, %error, %move_error, "state file is not readable; starting without");
         }
     }
-    State::default()
 }
 
 fn read(path: &Path) -> io::Result<State> {
@@ -150,8 +182,8 @@ fn read(path: &Path) -> io::Result<State> {
 }
 
 /// Writes beside the file, then puts it in its place; both are on disk before this returns.
-fn replace(directory: &Path, text: &[u8]) -> io::Result<()> {
-    let temporary = directory.join("state.json.new");
+fn replace(directory: &Path, name: &str, text: &[u8]) -> io::Result<()> {
+    let temporary = directory.join(format!("{name}.new"));
     let mut file = OpenOptions::new()
         .write(true)
         .create(true)
@@ -160,7 +192,7 @@ fn replace(directory: &Path, text: &[u8]) -> io::Result<()> {
         .open(&temporary)?;
     file.write_all(text)?;
     file.sync_all()?;
-    fs::rename(&temporary, directory.join(FILE))?;
+    fs::rename(&temporary, directory.join(name))?;
     File::open(directory)?.sync_all()
 }
 

@@ -119,6 +119,7 @@ type Answer<T> = oneshot::Sender<T>;
 pub struct Puller {
     commands: mpsc::Sender<Command>,
     board: watch::Receiver<Board>,
+    shows: watch::Sender<Board>,
 }
 
 /// What the engine stands on.
@@ -142,14 +143,21 @@ impl Puller {
     pub fn spawn(settings: Settings, deps: Deps) -> Self {
         let (commands, inbox) = mpsc::channel(COMMANDS);
         let (sender, board) = watch::channel(Board::default());
+        let shows = sender.clone();
         tokio::spawn(engine::Engine::new(settings, deps, sender).run(inbox));
-        Self { commands, board }
+        Self { commands, board, shows }
     }
 
     /// Latest states of all tasks.
     #[must_use]
     pub fn board(&self) -> watch::Receiver<Board> {
         self.board.clone()
+    }
+
+    /// Where others show tasks of other kinds, so that one reader sees them all.
+    #[must_use]
+    pub fn shows(&self) -> watch::Sender<Board> {
+        self.shows.clone()
     }
 
     /// Makes the given orders the whole set.

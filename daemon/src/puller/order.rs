@@ -80,7 +80,8 @@ impl From<dispatch::Order> for Order {
                     credentials,
                 }
             }
-            None => Self {
+            // Restarts of containers go elsewhere; other kinds are those of a newer manager.
+            Some(dispatch::order::Work::RestartContainers(_)) | None => Self {
                 id,
                 work: None,
                 credentials: Vec::new(),

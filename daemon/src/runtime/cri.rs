@@ -15,6 +15,7 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 
 use super::containerd::Containerd;
+use super::containers::{Containers, CriContainers};
 use super::{ContentStore, Pull, Runtime, RuntimeError};
 use crate::errors::{chain, is_local, status_text};
 
@@ -33,6 +34,7 @@ pub struct Cri {
     socket: String,
     pub(super) images: ImageServiceClient<Channel>,
     pub(super) runtime: RuntimeServiceClient<Channel>,
+    containers: CriContainers,
     content: Option<Containerd>,
 }
 
@@ -46,6 +48,9 @@ impl Cri {
         let mut cri = Self {
             socket: socket.to_owned(),
             images: ImageServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE),
+            containers: CriContainers(
+                RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE),
+            ),
             runtime: RuntimeServiceClient::new(channel.clone()).max_decoding_message_size(MAX_MESSAGE),
             content: None,
         };
@@ -179,6 +184,10 @@ impl Runtime for Cri {
 
     fn content(&self) -> Option<&dyn ContentStore> {
         self.content.as_ref().map(|content| content as &dyn ContentStore)
+    }
+
+    fn containers(&self) -> Option<&dyn Containers> {
+        Some(&self.containers)
     }
 }
 

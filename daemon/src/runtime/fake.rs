@@ -14,6 +14,8 @@ use kruise_planner::node::reason::Code;
 use kruise_planner::task::fnv64;
 use kruise_proto::task;
 
+use super::containers::Containers;
+use super::fake_pods::FakePods;
 use super::{BlobInfo, ContentStore, LeaseId, Link, Pull, Runtime, RuntimeError};
 use crate::clock::Clock;
 
@@ -77,6 +79,7 @@ struct State {
 #[derive(Debug)]
 pub struct Fake {
     clock: Clock,
+    pods: FakePods,
     state: Mutex<State>,
 }
 
@@ -85,6 +88,7 @@ impl Fake {
     #[must_use]
     pub fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
+            pods: FakePods::new(clock.clone()),
             clock,
             state: Mutex::default(),
         })
@@ -99,6 +103,12 @@ impl Fake {
             info: self.info(),
             disk: None,
         }
+    }
+
+    /// Containers of its pods.
+    #[must_use]
+    pub fn pods(&self) -> &FakePods {
+        &self.pods
     }
 
     /// Puts an image into the registry that it pulls from.
@@ -360,6 +370,10 @@ impl Runtime for Fake {
 
     fn content(&self) -> Option<&dyn ContentStore> {
         Some(self)
+    }
+
+    fn containers(&self) -> Option<&dyn Containers> {
+        Some(&self.pods)
     }
 }
 

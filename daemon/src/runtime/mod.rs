@@ -5,8 +5,10 @@
 //! - [`fake`] is a runtime that tests script.
 
 pub mod containerd;
+pub mod containers;
 pub mod cri;
 pub mod fake;
+pub mod fake_pods;
 mod pins;
 pub mod sockets;
 pub mod supervisor;
@@ -38,6 +40,11 @@ pub trait Runtime: Send + Sync + fmt::Debug {
 
     /// The content store, where the runtime shows it.
     fn content(&self) -> Option<&dyn ContentStore>;
+
+    /// Containers of pods, where the runtime shows them.
+    fn containers(&self) -> Option<&dyn containers::Containers> {
+        None
+    }
 }
 
 /// Content and leases of containerd.

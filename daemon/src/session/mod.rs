@@ -29,6 +29,7 @@ use self::trust::{Secret, TrustError};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::puller::{Puller, Welcome};
+use crate::restart::Restarter;
 use crate::runtime::Link;
 
 /// How often a dial that fails in the same way is told.
@@ -75,8 +76,10 @@ pub struct View {
 pub struct Deps {
     /// Clocks.
     pub clock: Clock,
-    /// Where orders go.
+    /// Where orders of images go.
     pub puller: Puller,
+    /// Where orders of restarts go.
+    pub restarter: Restarter,
     /// The container runtime, for what the agent says of itself.
     pub link: watch::Receiver<Link>,
     /// How the manager is reached.
@@ -232,6 +235,7 @@ impl Session {
             if let Some(welcome) = lost {
                 tracing::warn!("no leader has answered for the contact lease");
                 self.tell(|view| view.contact = node::Contact::Lost);
+                self.deps.restarter.suspend(welcome).await;
                 self.deps.puller.suspend(welcome).await;
             }
         }

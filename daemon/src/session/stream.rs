@@ -16,6 +16,7 @@ use super::outbox::Outbox;
 use crate::puller::board::Follower;
 use crate::puller::order::Order;
 use crate::puller::{Refused, Welcome};
+use crate::restart;
 use crate::runtime::Link;
 
 /// Time until a manager has welcomed the agent. It may let only so many attach per second.
@@ -243,33 +244,38 @@ impl Session {
         use attach_response::Message;
         match message.message {
             Some(Message::DesiredSet(set)) => {
-                let orders = set.orders.into_iter().map(Order::from).collect();
+                let (pulls, restarts) = by_kind(set.orders);
                 let envelope = envelope(Kind::Set, set.epoch, set.generation, set.stamp);
-                let taken = async { self.deps.puller.replace(terms.welcome, orders).await };
+                let taken = async {
+                    self.deps.restarter.replace(terms.welcome, restarts).await?;
+                    self.deps.puller.replace(terms.welcome, pulls).await
+                };
                 if self.order(envelope, taken, outbox).await {
                     outbox.repeat_results();
                 }
             }
             Some(Message::DesiredDelta(delta)) => {
-                let add = delta.add.into_iter().map(Order::from).collect();
+                let (add, restarts) = by_kind(delta.add);
                 for cancel in &delta.cancel {
                     tracing::info!(task = cancel.task_id, reason = cancel.reason, "cancel ordered");
                 }
-                let cancel = delta
+                let cancel: Vec<TaskId> = delta
                     .cancel
                     .into_iter()
                     .map(|cancel| TaskId::new(cancel.task_id))
                     .collect();
                 let envelope = envelope(Kind::Delta, delta.epoch, delta.generation, delta.stamp);
-                let taken = async { self.deps.puller.change(terms.welcome, add, cancel).await };
+                let taken = async {
+                    self.deps.restarter.change(terms.welcome, restarts, &cancel).await?;
+                    self.deps.puller.change(terms.welcome, add, cancel).await
+                };
                 self.order(envelope, taken, outbox).await;
             }
             Some(Message::HeartbeatReply(reply)) => self.answered(&reply)?,
             Some(Message::ResultAck(ack)) => {
-                self.deps
-                    .puller
-                    .acknowledge(ack.task_ids.into_iter().map(TaskId::new).collect())
-                    .await;
+                let tasks: Vec<TaskId> = ack.task_ids.into_iter().map(TaskId::new).collect();
+                self.deps.restarter.acknowledge(&tasks).await;
+                self.deps.puller.acknowledge(tasks).await;
             }
             Some(Message::Welcome(_)) => return Err(Goodbye::failed(true, "a second Welcome")),
             // This agent does not offer to answer any, so none comes.
@@ -349,6 +355,21 @@ impl Session {
             Link::Down { .. } => (None, None),
         }
     }
+}
+
+/// Orders by who carries them out.
+fn by_kind(orders: Vec<dispatch::Order>) -> (Vec<Order>, Vec<restart::Order>) {
+    let (mut pulls, mut restarts) = (Vec::new(), Vec::new());
+    for order in orders {
+        match order.work {
+            Some(dispatch::order::Work::RestartContainers(message)) => restarts.push(restart::Order {
+                id: TaskId::new(order.task_id),
+                message,
+            }),
+            _ => pulls.push(Order::from(order)),
+        }
+    }
+    (pulls, restarts)
 }
 
 fn envelope(kind: Kind, epoch: u64, generation: u64, stamp: u64) -> Envelope {

@@ -22,6 +22,7 @@ use super::config::EngineConfig;
 use super::event::{
     Change, CloseReason, Effect, Event, ImageWrite, JobWrite, Now, SecretRequest, SessionId, ToAgent,
 };
+use super::guests::Guests;
 use super::handle::{Message, Watched};
 use super::logins;
 use super::metrics::EngineMetrics;
@@ -55,6 +56,8 @@ pub(super) struct Actor {
     pub(super) open: watch::Sender<bool>,
     /// Cancelled when the process is about to end.
     pub(super) closing: CancellationToken,
+    /// Other controllers' view of the nodes.
+    pub(super) guests: Guests,
 }
 
 impl Actor {
@@ -110,7 +113,11 @@ impl<'a> Leading<'a> {
     fn new(actor: &'a mut Actor, epoch: Epoch) -> Self {
         let (tell, told) = mpsc::channel(TOLD);
         let (changes, _) = broadcast::channel(CHANGES);
-        let state = EngineState::new(actor.config, epoch, actor.now(), actor.metrics.clone());
+        actor.guests.begin(epoch);
+        let mut state = EngineState::new(actor.config, epoch, actor.now(), actor.metrics.clone());
+        if actor.guests.are_expected() {
+            state.await_guests();
+        }
         let mut leading = Self {
             actor,
             epoch,
@@ -215,6 +222,7 @@ impl<'a> Leading<'a> {
         if let Some(epoch) = self.state.outrun() {
             self.actor.guard.outrun(epoch);
         }
+        self.actor.guests.take(self.state.take_guest_news());
         while self.tasks.try_join_next().is_some() {}
         let ready = self.state.is_ready();
         self.actor

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kruise_api::ids::{JobUid, NodeName, NodeUid, ObjectKey};
+use kruise_api::ids::{Epoch, JobUid, NodeName, NodeUid, ObjectKey};
 use kruise_planner::job::{JobEvent, PodView};
 use kruise_planner::node_image::TagEvent;
 use kruise_proto::dispatch::{
@@ -16,6 +16,7 @@ use kruise_proto::inspect;
 use kruise_proto::task::TaskStatus;
 use serde_json::Value;
 
+use super::guests::GuestChange;
 use super::objects::{JobObject, Listing, NodeImageObject, NodeObject};
 use super::ports::ApiFailure;
 use super::vitals::Vitals;
@@ -100,6 +101,11 @@ pub(crate) enum Event {
     AgentNodes(BTreeSet<NodeName>),
     Detached {
         session: SessionId,
+    },
+    /// Another controller wants something, under this leadership.
+    Guest {
+        epoch: Epoch,
+        change: GuestChange,
     },
     /// No heartbeat in time, or one again.
     Stale {

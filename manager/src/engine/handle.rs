@@ -12,6 +12,7 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::config::EngineConfig;
+use super::guests::{GuestChange, Guests};
 use super::event::{Attach, AttachRefused, Change, Event, SessionId, ToAgent};
 use super::objects::JobObject;
 use super::ports::ApiFailure;
@@ -98,6 +99,7 @@ pub struct EngineHandle {
     sessions: Arc<AtomicU64>,
     open: watch::Receiver<bool>,
     closing: CancellationToken,
+    guests: Guests,
 }
 
 impl EngineHandle {
@@ -115,6 +117,7 @@ impl EngineHandle {
             clock,
             sessions: Arc::default(),
             closing,
+            guests: Guests::default(),
         }
     }
 
@@ -172,6 +175,21 @@ impl EngineHandle {
         }
         let epoch = answer.await.map_err(|_| AttachRefused::NotLeading)??;
         Ok((epoch, messages))
+    }
+
+    /// The engine with the view that it shares with another controller.
+    pub(super) fn with_guests(self, guests: Guests) -> Self {
+        Self { guests, ..self }
+    }
+
+    /// For a controller whose tasks travel with the engine's.
+    pub(crate) fn guests(&self) -> &Guests {
+        &self.guests
+    }
+
+    /// What that controller wants, under the leadership of this number.
+    pub(crate) async fn guest(&self, epoch: Epoch, change: GuestChange) {
+        self.tell(Event::Guest { epoch, change }).await;
     }
 
     /// Tells that a stream has ended. Waits for room: this must not be lost.

@@ -10,6 +10,7 @@ pub(crate) mod cluster;
 pub mod config;
 mod credentials;
 pub(crate) mod event;
+pub(crate) mod guests;
 pub(crate) mod handle;
 mod logins;
 pub(crate) mod merge;
@@ -87,7 +88,9 @@ pub(crate) fn spawn_over(
     let (sender, inbox) = mpsc::channel(handle::INBOX);
     let closing = CancellationToken::new();
     let (open, opened) = watch::channel(false);
-    let handle = EngineHandle::new(sender, config, clock.clone(), opened, closing.clone());
+    let guests = guests::Guests::default();
+    let handle = EngineHandle::new(sender, config, clock.clone(), opened, closing.clone())
+        .with_guests(guests.clone());
     let (guard, leadership) = (leadership.clone(), leadership.subscribe());
     tokio::spawn(
         actor::Actor {
@@ -100,6 +103,7 @@ pub(crate) fn spawn_over(
             inbox,
             open,
             closing,
+            guests,
         }
         .run(),
     );

@@ -97,14 +97,14 @@ pub struct WatchTasksRequest {
     #[prost(bool, tag = "3")]
     pub until_done: bool,
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WatchTasksResponse {
     #[prost(oneof = "watch_tasks_response::Event", tags = "1, 2, 3")]
     pub event: ::core::option::Option<watch_tasks_response::Event>,
 }
 /// Nested message and enum types in `WatchTasksResponse`.
 pub mod watch_tasks_response {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Event {
         /// A task as it stands now.
         #[prost(message, tag = "1")]
@@ -117,7 +117,7 @@ pub mod watch_tasks_response {
         Job(super::JobSummary),
     }
 }
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Task {
     #[prost(string, tag = "1")]
     pub node_name: ::prost::alloc::string::String,

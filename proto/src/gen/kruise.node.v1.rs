@@ -39,14 +39,14 @@ pub struct ListTasksResponse {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct WatchTasksRequest {}
-#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct WatchTasksResponse {
     #[prost(oneof = "watch_tasks_response::Event", tags = "1, 2")]
     pub event: ::core::option::Option<watch_tasks_response::Event>,
 }
 /// Nested message and enum types in `WatchTasksResponse`.
 pub mod watch_tasks_response {
-    #[derive(Clone, PartialEq, Eq, Hash, ::prost::Oneof)]
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
     pub enum Event {
         #[prost(message, tag = "1")]
         Task(super::super::super::task::v1::TaskStatus),

@@ -63,6 +63,8 @@ pub(crate) struct Session {
     pub(crate) add: BTreeSet<JobUid>,
     /// Tasks to be taken back by the next delta, and why.
     pub(crate) cancel: BTreeMap<TaskId, &'static str>,
+    /// Other controllers' orders to be added by the next delta.
+    pub(super) guests: BTreeSet<TaskId>,
     /// Results that are stored.
     pub(crate) saved: Vec<TaskId>,
     /// Images to ask about.
@@ -92,6 +94,7 @@ impl Session {
             told: BTreeSet::new(),
             add: BTreeSet::new(),
             cancel: BTreeMap::new(),
+            guests: BTreeSet::new(),
             saved: Vec::new(),
             questions: BTreeSet::new(),
             lacks: BTreeSet::new(),
@@ -152,6 +155,7 @@ impl EngineState {
         self.agents.insert(node.clone(), agent);
         self.sessions.insert(session, node.clone());
         self.lost.remove(&(node.clone(), node_uid.clone()));
+        self.guests_attached(&node, &hello.tasks);
         self.adopt(&node, &node_uid, hello.tasks, claim, now);
         self.refresh_agent(&node);
         self.touch_active_jobs();
@@ -191,6 +195,7 @@ impl EngineState {
         };
         agent.session = None;
         let uid = agent.node_uid.clone();
+        self.guests.detached(&node);
         let until = agent.vitals.last_answered() + self.config.slot_lease();
         if self.tasks.of_node(&node).any(|(_, task)| task.node_uid == uid) {
             self.lost.insert((node.clone(), uid), until);
@@ -396,6 +401,9 @@ impl EngineState {
             return;
         };
         let task_id = TaskId::new(status.task_id.as_str());
+        if self.guest_report(&node, &status) {
+            return;
+        }
         let Some(job) = job_of(&task_id) else { return };
         let uid = self.agents.get(&node).map(|agent| agent.node_uid.clone());
         let progress_told = self.tasks.get(&job, &node).map(|task| (task.told, task.phase()));

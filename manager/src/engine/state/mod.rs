@@ -12,6 +12,7 @@
 mod adopt;
 mod agents;
 mod explain;
+mod guests;
 mod images;
 mod jobs;
 mod nodes;
@@ -92,6 +93,7 @@ pub(crate) struct EngineState {
     pod_watches: u64,
     /// Pulls in flight as of the last settling.
     last_slots: usize,
+    guests: guests::GuestOrders,
     metrics: EngineMetrics,
 }
 
@@ -125,13 +127,17 @@ impl EngineState {
             observed: false,
             pod_watches: 0,
             last_slots: 0,
+            guests: guests::GuestOrders::default(),
             metrics,
         }
     }
 
     /// Whether jobs and nodes have been read in full, so that agents may attach and orders go out.
     pub(crate) fn is_ready(&self) -> bool {
-        self.jobs.is_complete() && self.nodes.is_complete() && self.images.is_complete()
+        self.jobs.is_complete()
+            && self.nodes.is_complete()
+            && self.images.is_complete()
+            && self.guests_are_ready()
     }
 
     /// Number of this leadership.
@@ -155,6 +161,8 @@ impl EngineState {
             Event::ImageWritten { node, result } => self.image_written(&node, result, now),
             Event::AgentNodes(nodes) => self.agent_nodes(nodes),
             Event::Detached { session } => self.detach(session),
+            Event::Guest { epoch, change } if epoch == self.epoch => self.guest(change),
+            Event::Guest { .. } => {}
             Event::Stale { session, stale } => self.set_stale(session, stale),
             Event::Ack { session, ack } => self.ack(session, &ack, now),
             Event::Report { session, status } => self.report(session, *status, now),

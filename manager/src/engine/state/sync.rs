@@ -18,6 +18,13 @@ struct Orders {
     jobs: Vec<JobUid>,
 }
 
+impl Orders {
+    fn add_guests(&mut self, guests: Vec<Order>) {
+        self.ids.extend(guests.iter().map(|order| TaskId::new(order.task_id.as_str())));
+        self.orders.extend(guests);
+    }
+}
+
 /// Credentials for one order.
 enum Login<'a> {
     Known(&'a [Credential]),
@@ -85,6 +92,7 @@ impl EngineState {
             self.want_secrets_of(node, now);
             return;
         }
+        orders.add_guests(self.guest_orders(node));
         let (epoch, ordered) = (self.epoch.0, self.take_ordered(node, &orders.jobs));
         let Some(agent) = self.agents.get_mut(node) else {
             return;
@@ -93,6 +101,7 @@ impl EngineState {
         agent.generation = agent.generation.next();
         session.set_due = None;
         session.add.clear();
+        session.guests.clear();
         session.cancel.clear();
         session.told = orders.ids.into_iter().collect();
         session.unacknowledged.clear();
@@ -120,6 +129,7 @@ impl EngineState {
         let adds = std::mem::take(&mut session.add);
         let cancels = std::mem::take(&mut session.cancel);
         let mut orders = Orders::default();
+        orders.add_guests(self.take_guest_adds(node));
         for job in adds {
             let Some(task) = self
                 .tasks

@@ -92,7 +92,7 @@ impl Agent {
     fn take(&mut self, order: &Order) {
         let image = match &order.work {
             Some(kruise_proto::dispatch::order::Work::PullImage(pull)) => pull.image.clone(),
-            None => String::new(),
+            _ => String::new(),
         };
         let fresh = TaskStatus {
             image,

@@ -581,7 +581,7 @@ pub(super) fn task_id(node: &str, image: &str, round: u32) -> TaskId {
 pub(super) fn credentials(order: &Order) -> usize {
     match &order.work {
         Some(order::Work::PullImage(pull)) => pull.credentials.len(),
-        None => 0,
+        _ => 0,
     }
 }
 
