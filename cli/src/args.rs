@@ -49,7 +49,7 @@ pub(crate) enum Command {
     /// Say why a job stands where it stands: what its nodes wait for, one by one.
     Explain(crate::explain::ExplainArgs),
     /// Restart containers of a pod, or of all pods of a workload within a budget, in place.
-    Restart(Box<crate::restart::RestartArgs>),
+    Restart(Box<crate::recreate::RestartArgs>),
     /// Show the agents, one line per node, or one agent with its tasks.
     Agents(AgentsArgs),
     /// Show tasks that agents hold.

@@ -20,7 +20,7 @@ mod inplace;
 mod output;
 mod plan;
 mod pull;
-mod restart;
+mod recreate;
 mod tasks;
 mod validate;
 
@@ -45,7 +45,7 @@ async fn run(cli: Cli) -> anyhow::Result<exit::Code> {
         Command::Pull(args) => pull::run(&cli.global, args).await,
         Command::Follow(args) => pull::follow(&cli.global, args).await,
         Command::Explain(args) => explain::run(&cli.global, args).await,
-        Command::Restart(args) => restart::run(&cli.global, *args).await,
+        Command::Restart(args) => recreate::run(&cli.global, *args).await,
         Command::Agents(args) => agents::run(&cli.global, args).await,
         Command::Tasks(args) => tasks::run(&cli.global, args).await,
         Command::Validate(args) => validate::run(&args),
