@@ -9,6 +9,7 @@ use containerd_client::services::v1 as services;
 use containerd_client::services::v1::images_client::ImagesClient;
 use jiff::Timestamp;
 use kruise_api::reference::ImageRef;
+use kruise_planner::node::reason::Code;
 use prost_types::FieldMask;
 use tonic::transport::Channel;
 
@@ -44,16 +45,22 @@ impl Pins {
             return Ok(false);
         }
         let name = image.canonical().to_owned();
-        let request = services::GetImageRequest { name: name.clone() };
+        let request = services::GetImageRequest { name };
         let mut client = self.images.clone();
         let found = within("GetImage", CALL_TIMEOUT, client.get(in_namespace(request))).await?;
-        let labels = found.image.unwrap_or_default().labels;
-        let by_us = end(&labels);
-        let by_others = by_us.is_none() && labels.contains_key(PINNED_LABEL.0);
+        let Some(found) = found.image.filter(|image| image.target.is_some()) else {
+            return Err(RuntimeError {
+                call: "GetImage",
+                code: Code::Other,
+                text: "the answer names no content".to_owned(),
+            });
+        };
+        let by_us = end(&found.labels);
+        let by_others = by_us.is_none() && found.labels.contains_key(PINNED_LABEL.0);
         if by_others || by_us.is_some_and(|by_us| by_us >= until) {
             return Ok(true);
         }
-        self.label(name, PINNED_LABEL.1, &until.to_string()).await?;
+        self.label(found, PINNED_LABEL.1, &until.to_string()).await?;
         Ok(true)
     }
 
@@ -65,34 +72,28 @@ impl Pins {
         let mut client = self.images.clone();
         let answer = within("ListImages", CALL_TIMEOUT, client.list(in_namespace(request))).await?;
         let mut next: Option<Timestamp> = None;
-        for image in answer.images {
+        for image in answer.images.into_iter().filter(|image| image.target.is_some()) {
             match end(&image.labels) {
                 Some(until) if until > now => next = Some(next.map_or(until, |next| next.min(until))),
                 _ => {
                     tracing::info!(image = image.name, "image is no longer kept from the kubelet");
-                    self.label(image.name, "", "").await?;
+                    self.label(image, "", "").await?;
                 }
             }
         }
         Ok(next)
     }
 
-    /// Sets both labels; an empty value takes them off.
-    async fn label(&self, name: String, pinned: &str, until: &str) -> Result<(), RuntimeError> {
-        let labels = [
-            (PINNED_LABEL.0.to_owned(), pinned.to_owned()),
-            (UNTIL_LABEL.to_owned(), until.to_owned()),
-        ];
-        let paths = labels
-            .iter()
-            .map(|(label, _)| format!("labels.{label}"))
-            .collect();
+    /// Sets both labels of an image as it was answered; an empty value takes them off. Only the labels are written, but the image must
+    /// name its content: containerd 2 does not survive a request without.
+    async fn label(&self, mut image: services::Image, pinned: &str, until: &str) -> Result<(), RuntimeError> {
+        let labels = [(PINNED_LABEL.0, pinned), (UNTIL_LABEL, until)];
+        for (label, value) in labels {
+            image.labels.insert(label.to_owned(), value.to_owned());
+        }
+        let paths = labels.map(|(label, _)| format!("labels.{label}")).into();
         let request = services::UpdateImageRequest {
-            image: Some(services::Image {
-                name,
-                labels: labels.into_iter().collect(),
-                ..Default::default()
-            }),
+            image: Some(image),
             update_mask: Some(FieldMask { paths }),
             source_date_epoch: None,
         };
