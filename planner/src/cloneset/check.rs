@@ -90,7 +90,7 @@ impl<'a> View<'a> {
         }
     }
 
-    fn state<'p>(pod: &'p PodView) -> &'p str {
+    fn state(pod: &PodView) -> &str {
         pod.labels.get(names::LIFECYCLE_STATE).unwrap_or_default()
     }
 
@@ -233,21 +233,25 @@ fn partition(view: &View<'_>, plan: &CloneSetPlan) {
     let left = |side: &dyn Fn(&PodView) -> bool| {
         view.count(|pod| side(pod) && !View::is_leaving(pod) && !view.is_marked(pod))
     };
+    let gate = view.snapshot.gates.partition_rollback;
+    let count = |pods: usize| i64::try_from(pods).unwrap();
+    let (old, new) = (left(&|pod| !on_update(pod)), left(&on_update));
+    let (for_old, for_new) = (view.partition, view.wanted - view.partition);
+    // With the gate pods are exchanged while some are missing too, but never beyond what the side that gets them wants.
     if forwards > 0 {
-        let old = left(&|pod| !on_update(pod)) - i64::try_from(forwards).unwrap();
+        let (old, new) = (old - count(forwards), new + count(forwards));
         assert!(
-            old >= view.partition,
-            "partition {}: {old} old pods left",
-            view.partition
+            old >= for_old || (gate && new <= for_new),
+            "partition {for_old}: {old} old pods left"
         );
     }
     if backwards > 0 {
+        assert!(gate, "went back without the gate");
+        let (old, new) = (old + count(backwards), new - count(backwards));
         assert!(
-            view.snapshot.gates.partition_rollback,
-            "went back without the gate"
+            new >= for_new || old <= for_old,
+            "partition {for_old}: {old} old pods made"
         );
-        let new = left(&on_update) - i64::try_from(backwards).unwrap();
-        assert!(new >= view.wanted - view.partition, "went back too far");
     }
     let rolling = view
         .spec

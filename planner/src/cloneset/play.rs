@@ -125,7 +125,7 @@ impl Play {
                     .clone_from(pods_to_delete);
             }
             Action::CreateClaim { .. } | Action::DeleteClaim { .. } | Action::PatchClaim { .. } => {
-                self.claim(action)
+                self.claim(action);
             }
             Action::CreateImagePullJob { job, content, .. } => self.jobs.push(JobView {
                 name: job.clone(),

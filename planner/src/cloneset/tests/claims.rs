@@ -23,8 +23,10 @@ fn claim(world: &mut World, id: &str) -> usize {
     world.play.claims.len() - 1
 }
 
-/// What happened to the pod, whether claims are reused, and what is done with the claim.
-pub(super) fn cases() -> Vec<(&'static str, bool, fn(&mut World), &'static str)> {
+/// What happened to the pod, whether claims are reused, how it happened, and what is done with the claim.
+type Case = (&'static str, bool, fn(&mut World), &'static str);
+
+pub(super) fn cases() -> Vec<Case> {
     fn shrink(world: &mut World) {
         world.play.set.spec.replicas = Some(0);
     }

@@ -104,6 +104,10 @@ fn set(pod: &mut PodView, flag: char, now: jiff::Timestamp) {
 }
 
 /// A rolling update with these fields.
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "rows are easier to read without references"
+)]
 pub(super) fn rolling(replicas: i32, fields: Value) -> Value {
     let mut rolling = serde_json::json!({"podUpdatePolicy": "InPlaceIfPossible"});
     for (key, value) in fields.as_object().expect("object") {

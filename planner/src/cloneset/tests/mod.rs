@@ -11,6 +11,7 @@ mod random;
 mod revisions;
 mod scaling;
 mod shrinking;
+mod takeover;
 mod updating;
 mod upkeep;
 mod waiting;

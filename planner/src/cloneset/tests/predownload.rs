@@ -67,7 +67,7 @@ pub(super) fn cases() -> Vec<Case> {
             json!({}),
             10,
             change("app:2", |it| {
-                it["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "b"}])
+                it["spec"]["containers"][0]["env"] = json!([{"name": "A", "value": "b"}]);
             }),
             vec![],
             false,

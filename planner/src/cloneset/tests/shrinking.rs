@@ -23,7 +23,7 @@ pub(super) fn cases() -> Vec<(&'static str, Change)> {
             world.get("web-b").ready = Readiness::Ready { since };
         }),
         ("not ready", |world| {
-            world.get("web-b").ready = Readiness::NotReady
+            world.get("web-b").ready = Readiness::NotReady;
         }),
         ("low cost", |world| world.get("web-b").deletion_cost = -1),
         ("higher cost of the others", |world| {
@@ -40,10 +40,10 @@ pub(super) fn cases() -> Vec<(&'static str, Change)> {
         }),
         ("restarted", |world| world.get("web-b").restarts = 3),
         ("sidecar restarted", |world| {
-            world.get("web-b").sidecar_restarts = 3
+            world.get("web-b").sidecar_restarts = 3;
         }),
         ("made last", |world| {
-            world.get("web-b").created = Some(world.play.now)
+            world.get("web-b").created = Some(world.play.now);
         }),
         ("made at no known time", |world| world.get("web-b").created = None),
         ("in a crowded zone", |world| {

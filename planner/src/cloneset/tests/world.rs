@@ -190,7 +190,7 @@ pub(super) fn told(plan: &CloneSetPlan) -> Vec<String> {
             let json = serde_json::to_value(action).expect("json");
             let text = |key: &str| json[key].as_str().unwrap_or_default().to_owned();
             let name = ["claim", "pod", "job", "revision"]
-                .map(|key| text(key))
+                .map(text)
                 .into_iter()
                 .find(|name| !name.is_empty());
             let state = json["lifecycleState"]
