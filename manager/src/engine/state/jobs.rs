@@ -42,6 +42,8 @@ pub(crate) struct JobEntry {
     /// When the job's deadline ends orders, by the monotonic clock.
     pub(crate) deadline: Option<Duration>,
     pub(crate) timer: Option<Duration>,
+    /// Not planned again before, by the monotonic clock: a plan looks at every node.
+    pub(crate) rests_until: Option<Duration>,
     /// As of the last plan, for inspection.
     pub(crate) counters: Counters,
     pub(crate) waiting: Vec<Waiting>,
@@ -155,6 +157,7 @@ impl JobEntry {
             secrets: None,
             deadline: None,
             timer: None,
+            rests_until: None,
             counters: Counters::default(),
             waiting: Vec::new(),
             wake: None,

@@ -178,10 +178,15 @@ impl EngineState {
         if self.is_ready() {
             self.pass_time(now);
             self.touch_capped_jobs();
+            let mut resting = BTreeSet::new();
             // Sending may find that a secret is gone, which touches its job once more; more than that settles with the next event.
             for _ in 0..3 {
                 while let Some(job) = self.dirty.pop_first() {
-                    self.plan_job(&job, now);
+                    if self.rest_of(&job, now).is_some() {
+                        resting.insert(job);
+                    } else {
+                        self.plan_job(&job, now);
+                    }
                 }
                 for node in std::mem::take(&mut self.unsynced) {
                     self.sync(&node, now);
@@ -190,6 +195,7 @@ impl EngineState {
                     break;
                 }
             }
+            self.dirty.append(&mut resting);
             self.settle_images(now);
         }
         self.hand.clear();
@@ -242,9 +248,11 @@ impl EngineState {
         if !self.is_ready() {
             return None;
         }
-        if !self.dirty.is_empty() {
-            return Some(now.mono);
-        }
+        let dirty = self
+            .dirty
+            .iter()
+            .map(|job| self.rest_of(job, now).unwrap_or(now.mono))
+            .min();
         let grace = self.in_grace.then(|| self.grace_end());
         let reserve = self.reserving.then(|| self.reserve_end());
         let lost = self.lost.values().min().copied();
@@ -256,10 +264,16 @@ impl EngineState {
             .filter_map(|node| self.agents.get(node)?.session.as_ref()?.resync_at(now))
             .min();
         let image = self.images.next_wake(now);
-        [grace, reserve, lost, timer, node, resync, image]
+        [dirty, grace, reserve, lost, timer, node, resync, image]
             .into_iter()
             .flatten()
             .min()
+    }
+
+    /// Until when a job that was planned a moment ago is not planned again. Secrets just read are good for this settling only, so they are used.
+    fn rest_of(&self, job: &JobUid, now: Now) -> Option<Duration> {
+        let rest = self.jobs.get(job)?.rests_until.filter(|until| *until > now.mono);
+        rest.filter(|_| !self.hand.contains_key(job))
     }
 
     /// Until then an agent that has not attached may hold a task of an earlier leader.

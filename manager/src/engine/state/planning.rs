@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kruise_api::ids::{JobUid, NodeName};
@@ -19,6 +20,11 @@ use super::orders::PullOrder;
 use super::secrets::Gate;
 use super::tasks::{Stage, Task};
 use super::{EngineState, mono_of, wall_of};
+
+/// Jobs of fewer nodes are planned whenever something happens.
+const MANY_NODES: u32 = 100;
+const REST_PER_NODE: Duration = Duration::from_micros(20);
+const LONGEST_REST: Duration = Duration::from_millis(100);
 
 impl EngineState {
     pub(super) fn plan_job(&mut self, uid: &JobUid, now: Now) {
@@ -357,6 +363,7 @@ impl EngineState {
         entry.memory.deferred_since.clone_from(&plan.deferred_since);
         entry.counters = plan.counters;
         entry.complete = plan.complete;
+        entry.rests_until = rest_after(plan).map(|rest| now.mono + rest);
         entry.deadline = plan.deadline_left.map(|left| now.mono + left);
         let mut waiting: Vec<Waiting> = plan.waiting.iter().map(Waiting::from).collect();
         let block = entry.secrets.as_ref().filter(|block| block.is_shut(now));
@@ -453,4 +460,12 @@ impl Waiting {
             nodes,
         }
     }
+}
+
+/// How long a job of many nodes rests after a plan. Planning takes a microsecond or two per node, and results of thousands of nodes come one by one: planned
+/// one by one they would cost the square of their number. A freed slot waits for as long at most.
+fn rest_after(plan: &JobPlan) -> Option<Duration> {
+    let nodes = u32::try_from(plan.counters.desired).unwrap_or(u32::MAX);
+    let rest = REST_PER_NODE.saturating_mul(nodes).min(LONGEST_REST);
+    (nodes >= MANY_NODES && !plan.complete).then_some(rest)
 }

@@ -305,3 +305,22 @@ fn orders_say_what_the_job_says() {
     );
     assert_eq!(pull.requested_by, "ns/a");
 }
+
+#[test]
+fn a_job_of_many_nodes_rests_a_moment_between_plans() {
+    let mut world = World::new(200, &json!({"parallelism": 2}));
+    world.attach("node1");
+    assert!(
+        world.orders("node1").is_empty(),
+        "it was planned at this very instant"
+    );
+    let wake = world.state.next_wake(world.now).expect("it waits");
+    let rest = wake.saturating_sub(world.now.mono);
+    assert!(
+        !rest.is_zero() && rest <= std::time::Duration::from_millis(100),
+        "{rest:?}"
+    );
+    world.now.mono = wake;
+    world.settle();
+    assert_eq!(world.orders("node1").len(), 1);
+}
