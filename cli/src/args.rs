@@ -16,8 +16,8 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
-const EXIT_CODES: &str = "Exit codes: 0 done; 1 the job is over and nodes failed, or an object is refused; 2 wrong use; 3 not over within --wait-timeout; \
-4 it could not be done; 130 interrupted (a job goes on).";
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 it is over and something failed, not all is in sync, or an object is refused; 2 wrong use; \
+3 not over in the time given; 4 it could not be done; 130 interrupted (a job goes on, a pull by --socket is cancelled).";
 
 /// How to reach the cluster, for every command.
 #[derive(Args, Clone, Debug)]
@@ -37,12 +37,15 @@ pub(crate) struct Global {
     /// Dial the manager's gRPC port at this address instead of forwarding a port to the leader's pod.
     #[arg(long, global = true, value_name = "HOST:PORT")]
     pub(crate) server: Option<String>,
+    /// Ask the agent of this machine by its unix socket, usually /run/kruise/agent.sock, instead of a cluster.
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
 }
 
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Pull an image onto nodes: creates an ImagePullJob and shows how it goes.
+    /// Pull an image onto nodes: creates an ImagePullJob and shows how it goes. With --socket, onto this machine alone.
     Pull(Box<PullArgs>),
     /// Show how a job that exists goes, until it is over.
     Follow(FollowArgs),
@@ -54,6 +57,12 @@ pub(crate) enum Command {
     Agents(AgentsArgs),
     /// Show tasks that agents hold.
     Tasks(TasksArgs),
+    /// Show who leads, which managers answer, which agents are in sync and which jobs run.
+    Status(StatusArgs),
+    /// Show the images of this machine; needs --socket.
+    Images(ImagesArgs),
+    /// Restart one container of this machine, by its id; needs --socket.
+    RestartContainer(RestartArgs),
     /// Check objects as the admission webhooks would, without a cluster.
     Validate(crate::validate::ValidateArgs),
     /// Say whether pods can come from one template to another in place, without a cluster.
@@ -83,21 +92,21 @@ pub(crate) struct PullArgs {
     /// Nodes by label: k=v, k!=v, k, !k, 'k in (a,b)', 'k notin (a,b)', several separated by commas.
     #[arg(short = 'l', long, value_name = "LABELS")]
     pub(crate) selector: Option<String>,
-    /// Most nodes that pull at once; 0 makes the job and pauses it.
-    #[arg(short, long, value_name = "N", default_value_t = 1)]
-    pub(crate) parallelism: u32,
+    /// Most nodes that pull at once; 0 makes the job and pauses it. Left out, 1.
+    #[arg(short, long, value_name = "N")]
+    pub(crate) parallelism: Option<u32>,
     /// Time for one attempt on one node, for example 10m.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
     /// Retries on each node after the first attempt.
     #[arg(long, value_name = "N")]
     pub(crate) backoff_limit: Option<u16>,
-    /// End the whole job after this time, whatever is left.
+    /// End the whole job, or the pull, after this time, whatever is left.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) deadline: Option<Duration>,
-    /// Delete the job so long after it is over; "none" keeps it.
-    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = ttl)]
-    pub(crate) ttl: Ttl,
+    /// Delete the job so long after it is over; "none" keeps it. Left out, 24h.
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    pub(crate) ttl: Option<Ttl>,
     /// Name of the job. Left out, one is made from the image's.
     #[arg(long)]
     pub(crate) name: Option<String>,
@@ -107,6 +116,12 @@ pub(crate) struct PullArgs {
     /// Ask the registry even where the image is present.
     #[arg(long)]
     pub(crate) always: bool,
+    /// With --socket: name to log in at the registry with; the password is read from standard input.
+    #[arg(long, value_name = "NAME", requires = "password_stdin")]
+    pub(crate) username: Option<String>,
+    /// With --socket: read the password from standard input.
+    #[arg(long, requires = "username")]
+    pub(crate) password_stdin: bool,
     /// Stay until the job is over.
     #[arg(long, value_name = "BOOL", num_args = 0..=1, require_equals = true, default_value_t = true,
           default_missing_value = "true", action = clap::ArgAction::Set)]
@@ -127,7 +142,7 @@ pub(crate) struct FollowArgs {
 /// How the course of a job is shown.
 #[derive(Args, Debug)]
 pub(crate) struct ShowArgs {
-    /// Longest time to stay, for example 30m. The job goes on.
+    /// Longest time to stay, for example 30m. A job goes on; a pull by --socket is cancelled.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait_timeout: Option<Duration>,
     /// Plain lines instead of bars. Also when standard error is no terminal, and with NO_COLOR set.
@@ -142,10 +157,7 @@ pub(crate) struct ShowArgs {
 #[derive(Args, Debug)]
 pub(crate) struct AgentsArgs {
     /// Show this node's agent alone, with its tasks.
-    #[arg(conflicts_with = "socket")]
     pub(crate) node: Option<String>,
-    #[command(flatten)]
-    pub(crate) node_socket: NodeSocket,
     /// Form of the output.
     #[arg(short, long, value_enum, default_value_t = Format::Table)]
     pub(crate) output: Format,
@@ -155,13 +167,11 @@ pub(crate) struct AgentsArgs {
 #[derive(Args, Debug)]
 pub(crate) struct TasksArgs {
     /// Tasks of this job only, as NAME or NAMESPACE/NAME.
-    #[arg(long, conflicts_with = "socket")]
+    #[arg(long)]
     pub(crate) job: Option<String>,
     /// Tasks of this node only.
-    #[arg(long, conflicts_with = "socket")]
+    #[arg(long)]
     pub(crate) node: Option<String>,
-    #[command(flatten)]
-    pub(crate) node_socket: NodeSocket,
     /// Go on showing each change.
     #[arg(short, long)]
     pub(crate) watch: bool,
@@ -170,12 +180,42 @@ pub(crate) struct TasksArgs {
     pub(crate) output: Format,
 }
 
-/// On a node itself, without any cluster.
+/// Arguments of `status`.
 #[derive(Args, Debug)]
-pub(crate) struct NodeSocket {
-    /// Ask the agent of this machine by its unix socket, usually /run/kruise/agent.sock.
-    #[arg(long, value_name = "PATH")]
-    pub(crate) socket: Option<PathBuf>,
+pub(crate) struct StatusArgs {
+    /// Stay until all agents are in sync.
+    #[arg(long)]
+    pub(crate) wait: bool,
+    /// Longest time to stay with --wait.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = duration)]
+    pub(crate) timeout: Duration,
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = ResultFormat::Text)]
+    pub(crate) output: ResultFormat,
+}
+
+/// Arguments of `images`.
+#[derive(Args, Debug)]
+pub(crate) struct ImagesArgs {
+    /// Form of the output.
+    #[arg(short, long, value_enum, default_value_t = Format::Table)]
+    pub(crate) output: Format,
+}
+
+/// Arguments of `restart-container`.
+#[derive(Args, Debug)]
+pub(crate) struct RestartArgs {
+    /// Id of the container, as crictl shows it; its beginning will do if no other one begins so.
+    pub(crate) container: String,
+    /// Time between the stop signal and the kill, at most 1h; 0 kills at once. Left out, the pod's own grace period.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) grace_period: Option<Duration>,
+    /// Longest time until the kubelet has started the new container. Left out, 2m.
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) start_timeout: Option<Duration>,
+    /// Form of the result on standard output. What happens meanwhile goes to standard error.
+    #[arg(short, long, value_enum, default_value_t = ResultFormat::Text)]
+    pub(crate) output: ResultFormat,
 }
 
 /// Form of a listing.
@@ -249,6 +289,14 @@ mod tests {
             assert!(duration(text).is_err(), "{text}");
         }
         assert_eq!(ttl("none"), Ok(Ttl::Keep));
+    }
+
+    #[test]
+    fn the_socket_may_stand_before_or_after_the_command() {
+        for words in [["--socket", "/s", "images"], ["images", "--socket", "/s"]] {
+            let cli = Cli::parse_from(["kruisectl"].iter().chain(&words));
+            assert_eq!(cli.global.socket, Some(PathBuf::from("/s")));
+        }
     }
 
     #[test]

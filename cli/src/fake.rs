@@ -27,6 +27,8 @@ pub(crate) struct Script {
     pub(crate) agents: Vec<api::Agent>,
     /// The job as the API server has it.
     pub(crate) job: Value,
+    /// All jobs; null where the user may not list them.
+    pub(crate) jobs: Value,
     /// Without it, nothing listens.
     pub(crate) serving: bool,
 }
@@ -64,6 +66,10 @@ fn answer(request: &Request<Body>, (script, certificate): &(Script, String)) -> 
             "spec": {"audiences": ["kruise-inspect"]},
             "status": {"token": TOKEN, "expirationTimestamp": "2030-01-01T00:00:00Z"},
         }),
+        "imagepulljobs" if !script.jobs.is_null() => json!({
+            "apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJobList", "metadata": {}, "items": script.jobs,
+        }),
+        "imagepulljobs" => Value::Null,
         _ if path.contains("imagepulljobs") => script.job.clone(),
         _ => Value::Null,
     };

@@ -16,11 +16,14 @@ mod explain;
 #[cfg(test)]
 mod fake;
 mod human;
+mod images;
 mod inplace;
 mod output;
 mod plan;
 mod pull;
 mod recreate;
+mod restart_container;
+mod status;
 mod tasks;
 mod validate;
 
@@ -48,6 +51,9 @@ async fn run(cli: Cli) -> anyhow::Result<exit::Code> {
         Command::Restart(args) => recreate::run(&cli.global, *args).await,
         Command::Agents(args) => agents::run(&cli.global, args).await,
         Command::Tasks(args) => tasks::run(&cli.global, args).await,
+        Command::Status(args) => status::run(&cli.global, &args).await,
+        Command::Images(args) => images::run(&cli.global, &args).await,
+        Command::RestartContainer(args) => restart_container::run(&cli.global, args).await,
         Command::Validate(args) => validate::run(&args),
         Command::InPlace(args) => inplace::run(&args),
         Command::Convert(args) => convert::run(&args),

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use kruise_api::ids::Epoch;
+use kruise_proto::node;
 use tokio::sync::watch;
 
 use crate::clock::Clock;
@@ -33,11 +34,18 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
 }
 
-/// A running engine with a session that wants to be run.
+/// A running engine, with a session that wants to be run or without any.
 #[derive(Clone, Debug)]
 pub struct Agent {
     puller: Puller,
-    session: Arc<Session>,
+    contact: Contact,
+}
+
+#[derive(Clone, Debug)]
+enum Contact {
+    Manager(Arc<Session>),
+    /// With what it shows instead.
+    Nobody(Arc<watch::Sender<View>>),
 }
 
 impl Agent {
@@ -77,8 +85,33 @@ impl Agent {
             transport,
             metrics,
         };
-        let session = Arc::new(Session::new(config, deps, highest));
-        Self { puller, session }
+        let contact = Contact::Manager(Arc::new(Session::new(config, deps, highest)));
+        Self { puller, contact }
+    }
+
+    /// Starts an engine that no manager knows of. It remembers nothing: its tasks are those of callers on this machine.
+    #[must_use]
+    pub fn alone(
+        settings: Settings,
+        clock: Clock,
+        link: watch::Receiver<Link>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let deps = puller::Deps {
+            clock,
+            link,
+            journal: Journal::none(),
+            state: State::default(),
+            metrics,
+        };
+        let view = View {
+            contact: node::Contact::Standalone,
+            ..View::default()
+        };
+        Self {
+            puller: Puller::spawn(settings, deps),
+            contact: Contact::Nobody(Arc::new(watch::Sender::new(view))),
+        }
     }
 
     /// The engine.
@@ -90,15 +123,21 @@ impl Agent {
     /// State of the contact with the manager.
     #[must_use]
     pub fn view(&self) -> watch::Receiver<View> {
-        self.session.view()
+        match &self.contact {
+            Contact::Manager(session) => session.view(),
+            Contact::Nobody(view) => view.subscribe(),
+        }
     }
 
-    /// Stays in contact with the manager until dropped.
+    /// Stays in contact with the manager until dropped, if there is one.
     ///
     /// # Errors
     /// There is nobody to trust.
     pub async fn run(&self) -> Result<(), TrustError> {
-        self.session.run().await
+        match &self.contact {
+            Contact::Manager(session) => session.run().await,
+            Contact::Nobody(_) => std::future::pending().await,
+        }
     }
 
     /// Stops all pulls, keeps their bytes and remembers where they stand.

@@ -15,10 +15,21 @@ use crate::puller::Settings;
 #[command(name = "kruise-daemon", version, max_term_width = 120)]
 pub struct Args {
     /// Address of health and metrics; ":PORT" listens on every address.
-    #[arg(long, default_value = ":10221", value_name = "ADDRESS")]
+    /// Left out with --standalone, nothing listens.
+    #[arg(
+        long,
+        default_value = ":10221",
+        default_value_if("standalone", "true", Some("")),
+        value_name = "ADDRESS"
+    )]
     pub addr: String,
 
-    /// Name of this node.
+    /// Work without a manager, for whoever may open the node service: `kruisectl --socket FILE pull IMAGE` then pulls onto this
+    /// machine, which needs no cluster. Nothing is dialled and nothing is remembered.
+    #[arg(long)]
+    pub standalone: bool,
+
+    /// Name of this node. Left out with --standalone, the machine's own.
     #[arg(long, env = "NODE_NAME", default_value = "", value_name = "NAME")]
     pub node_name: String,
 
@@ -26,20 +37,31 @@ pub struct Args {
     #[arg(
         long,
         default_value = "kruise-manager.kruise-system.svc:9877",
+        conflicts_with = "standalone",
         value_name = "HOST:PORT"
     )]
     pub manager: String,
 
     /// Trust bundle, PEM; read at each dial.
-    #[arg(long, default_value = "/var/run/kruise/ca/ca.crt", value_name = "FILE")]
+    #[arg(
+        long,
+        default_value = "/var/run/kruise/ca/ca.crt",
+        conflicts_with = "standalone",
+        value_name = "FILE"
+    )]
     pub manager_ca: PathBuf,
 
     /// Name in the manager's certificate, whatever address is dialled.
-    #[arg(long, default_value = kruise_api::names::MANAGER_SERVER_NAME, value_name = "NAME")]
+    #[arg(long, default_value = kruise_api::names::MANAGER_SERVER_NAME, conflicts_with = "standalone", value_name = "NAME")]
     pub manager_server_name: String,
 
     /// Service account token with audience kruise-manager; read at each dial, watched while attached.
-    #[arg(long, default_value = "/var/run/kruise/token/token", value_name = "FILE")]
+    #[arg(
+        long,
+        default_value = "/var/run/kruise/token/token",
+        conflicts_with = "standalone",
+        value_name = "FILE"
+    )]
     pub token: PathBuf,
 
     /// Socket of the container runtime: a full path, or a name that is looked for in the known directories. Empty tries the
@@ -48,7 +70,12 @@ pub struct Args {
     pub socket_file: String,
 
     /// Directory of the small state file that survives restarts of the agent.
-    #[arg(long, default_value = "/var/lib/kruise-daemon", value_name = "DIR")]
+    #[arg(
+        long,
+        default_value = "/var/lib/kruise-daemon",
+        conflicts_with = "standalone",
+        value_name = "DIR"
+    )]
     pub state_dir: PathBuf,
 
     /// Where the node service listens, mode 0600.
@@ -81,7 +108,7 @@ pub struct Args {
     pub pull_stall_timeout: Duration,
 
     /// Feature gates, such as ImagePullJobGate=true, several separated by commas.
-    #[arg(long, default_value = "", value_name = "GATES")]
+    #[arg(long, default_value = "", conflicts_with = "standalone", value_name = "GATES")]
     pub feature_gates: String,
 
     /// Form of the log.
@@ -104,6 +131,16 @@ pub struct Args {
     )]
     pub print_config: bool,
 }
+
+/// Flags that make no sense without a manager.
+const OF_CLUSTERS: [&str; 6] = [
+    "manager",
+    "manager-ca",
+    "manager-server-name",
+    "token",
+    "state-dir",
+    "feature-gates",
+];
 
 /// Form of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -143,6 +180,10 @@ impl Args {
     /// # Errors
     /// Says which flag and what would do.
     pub fn check(&self) -> anyhow::Result<()> {
+        if self.standalone {
+            self.settings()?;
+            return Ok(());
+        }
         FeatureGates::parse(&self.feature_gates)?;
         anyhow::ensure!(
             !self.node_name.is_empty(),
@@ -197,10 +238,12 @@ impl Args {
             ),
             ("v", self.v.to_string()),
         ];
-        lines
+        let alone = if self.standalone { "--standalone\n" } else { "" };
+        let in_effect = lines
             .iter()
-            .map(|(flag, value)| format!("--{flag}={value}\n"))
-            .collect()
+            .filter(|(flag, _)| !(self.standalone && OF_CLUSTERS.contains(flag)));
+        let lines = in_effect.map(|(flag, value)| format!("--{flag}={value}\n"));
+        std::iter::once(alone.to_owned()).chain(lines).collect()
     }
 }
 
@@ -276,6 +319,32 @@ mod tests {
         for (flags, want) in cases {
             let error = parse(flags).expect_err("refused");
             assert!(error.contains(want), "{flags:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn alone_it_needs_nothing_of_a_cluster_and_takes_nothing_of_one() {
+        let alone = |flags: &[&str]| {
+            let all = ["kruise-daemon", "--standalone"].iter().chain(flags);
+            let args = Args::try_parse_from(all).map_err(|error| error.to_string())?;
+            args.check().map_err(|error| error.to_string())?;
+            Ok::<_, String>(args)
+        };
+        let args = alone(&[]).expect("enough");
+        assert_eq!(args.addr, "", "nothing listens that was not asked for");
+        let printed = args.print();
+        let flags: Vec<&str> = printed.lines().filter(|line| *line != "--standalone").collect();
+        assert_eq!(
+            alone(&flags).expect("what is printed can be given").print(),
+            printed
+        );
+        assert_eq!(alone(&["--addr=:1"]).expect("fine").addr, ":1");
+        for flag in OF_CLUSTERS {
+            let error = alone(&[&format!("--{flag}=m:1")]).expect_err("refused");
+            assert!(
+                error.contains("cannot be used with") && error.contains(flag),
+                "{error}"
+            );
         }
     }
 

@@ -1,10 +1,12 @@
 //! Puts the daemon together and takes it down again.
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use kruise_planner::node::contact::DEFAULT_LEASE;
+use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{oneshot, watch};
 use tokio_stream::wrappers::UnixListenerStream;
@@ -47,14 +49,29 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
     let clock = Clock::boot();
     let (link_sender, link) = watch::channel(Link::Down { tried: Vec::new() });
     let metrics = Arc::new(Metrics::default());
-    let agent = agent(args, &clock, link.clone(), Arc::clone(&metrics))?;
+    let agent = if args.standalone {
+        Agent::alone(
+            args.settings()?,
+            clock.clone(),
+            link.clone(),
+            Arc::clone(&metrics),
+        )
+    } else {
+        agent(args, &clock, link.clone(), Arc::clone(&metrics))?
+    };
     let (stop, stopped) = oneshot::channel::<()>();
     let servers = servers(args, &clock, &link, &agent, metrics, stopped).await?;
     tokio::spawn(supervisor::run(
         sockets::candidates(&args.socket_file),
         link_sender,
     ));
-    tracing::info!(node = args.node_name, version = env!("CARGO_PKG_VERSION"), lease = ?DEFAULT_LEASE, "agent runs");
+    let (node, socket) = (node_name(args), args.node_socket.display());
+    let version = env!("CARGO_PKG_VERSION");
+    if args.standalone {
+        tracing::info!(node, version, %socket, "agent runs without a manager");
+    } else {
+        tracing::info!(node, version, lease = ?DEFAULT_LEASE, "agent runs");
+    }
     let ended = tokio::select! {
         ended = agent.run() => ended.map_err(anyhow::Error::from),
         _ = terminate.recv() => Ok(()),
@@ -66,6 +83,7 @@ async fn serve(args: &Args) -> anyhow::Result<()> {
         let _ = servers.await;
     };
     match tokio::time::timeout(GRACE, down).await {
+        Ok(()) if args.standalone => tracing::info!("stopped"),
         Ok(()) => tracing::info!("stopped; running pulls go on where they are after the next start"),
         Err(_) => tracing::warn!("stopped before everything had ended"),
     }
@@ -119,13 +137,17 @@ async fn servers(
         metrics,
         started: clock.now_mono(),
     });
-    let listener = http::listen(&args.addr)
-        .await
-        .with_context(|| format!("cannot listen on {}", args.addr))?;
-    let socket = node_api::socket::bind(&args.node_socket)
-        .with_context(|| format!("cannot listen on {}", args.node_socket.display()))?;
+    let listener = match args.addr.as_str() {
+        "" => None,
+        address => Some(
+            http::listen(address)
+                .await
+                .with_context(|| format!("cannot listen on {address}"))?,
+        ),
+    };
+    let socket = socket(args)?;
     let routes = node_api::routes(node_api::Sources {
-        node_name: args.node_name.clone(),
+        node_name: node_name(args),
         clock: clock.clone(),
         board: agent.puller().board(),
         puller: agent.puller().clone(),
@@ -139,13 +161,39 @@ async fn servers(
             .initial_connection_window_size(64 << 10)
             .add_routes(routes)
             .serve_with_incoming(UnixListenerStream::new(socket));
+        let pages = async {
+            match listener {
+                Some(listener) => axum::serve(listener, pages).await,
+                None => std::future::pending().await,
+            }
+        };
         // Neither has anything worth waiting for: probes and watches are simply cut.
         tokio::select! {
             _ = stopped => {}
             ended = node => tracing::warn!(?ended, "the node service ended"),
-            ended = async { axum::serve(listener, pages).await } => tracing::warn!(?ended, "health and metrics ended"),
+            ended = pages => tracing::warn!(?ended, "health and metrics ended"),
         }
     }))
+}
+
+/// In a cluster a restart of the pod may find the socket of its predecessor. Alone on a machine, whoever listens there is somebody else's agent.
+fn socket(args: &Args) -> anyhow::Result<UnixListener> {
+    let path = &args.node_socket;
+    anyhow::ensure!(
+        !(args.standalone && UnixStream::connect(path).is_ok()),
+        "another agent listens at {}; ask that one, or give --node-socket another path",
+        path.display()
+    );
+    node_api::socket::bind(path).with_context(|| format!("cannot listen on {}", path.display()))
+}
+
+/// As given, else that of the machine.
+fn node_name(args: &Args) -> String {
+    if args.node_name.is_empty() {
+        let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        return name.trim().to_owned();
+    }
+    args.node_name.clone()
 }
 
 /// Of this boot of the node; empty where the kernel does not tell.

@@ -5,21 +5,28 @@ mod row;
 use anyhow::Result;
 use kruise_proto::{inspect, node};
 
+pub(crate) use self::row::state;
 use self::row::{AgentRow, NodeAgent};
 use crate::args::{AgentsArgs, Format, Global};
 use crate::connect::{self, Cluster, Inspect};
-use crate::exit::Code;
+use crate::exit::{Code, Usage};
 use crate::output;
 use crate::tasks::{TaskRow, present, refused};
 
 /// Lists agents, or shows one.
 pub(crate) async fn run(global: &Global, args: AgentsArgs) -> Result<Code> {
-    if let Some(socket) = &args.node_socket.socket {
+    if let Some(socket) = &global.socket {
+        if args.node.is_some() {
+            return Err(Usage(
+                "the agent behind --socket is that of this machine; leave the node's name out".into(),
+            )
+            .into());
+        }
         let mut client = connect::node(socket).await?;
         let agent = client
             .get_agent(node::GetAgentRequest {})
             .await
-            .map_err(refused)?
+            .map_err(connect::refused_by_agent)?
             .into_inner();
         let agent = NodeAgent::from(agent);
         match args.output {

@@ -10,6 +10,9 @@ use crate::human;
 use crate::output::{self, Row, cell};
 use crate::tasks::seconds;
 
+/// Contact of an agent that has no manager.
+const STANDALONE: &str = "None (standalone)";
+
 /// An agent as the manager sees it.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -59,7 +62,8 @@ impl From<inspect::Agent> for AgentRow {
     }
 }
 
-fn state(state: inspect::SyncState) -> &'static str {
+/// A state in the words that people see.
+pub(crate) fn state(state: inspect::SyncState) -> &'static str {
     match state {
         inspect::SyncState::Synced => "Synced",
         inspect::SyncState::Stale => "Stale",
@@ -167,6 +171,7 @@ impl From<node::GetAgentResponse> for NodeAgent {
             node::Contact::Attached => "Attached",
             node::Contact::Connecting => "Connecting",
             node::Contact::Lost => "Lost",
+            node::Contact::Standalone => STANDALONE,
             node::Contact::Unspecified => "Unknown",
         };
         let disk: DiskSpace = agent.disk.unwrap_or_default();
@@ -194,14 +199,24 @@ impl NodeAgent {
         let ago = self
             .last_contact_seconds_ago
             .map(|ago| human::duration(Duration::from_secs_f64(ago)) + " ago");
+        let of_manager = |text: String| {
+            if self.contact == STANDALONE {
+                String::new()
+            } else {
+                text
+            }
+        };
         let lines = [
             ("NODE", self.node.clone()),
             ("VERSION", self.version.clone()),
             ("CONTACT", self.contact.clone()),
             ("MANAGER", self.manager.clone()),
-            ("LAST-CONTACT", ago.unwrap_or_else(|| "never".to_owned())),
-            ("EPOCH", self.epoch.to_string()),
-            ("GENERATION", self.generation.to_string()),
+            (
+                "LAST-CONTACT",
+                of_manager(ago.unwrap_or_else(|| "never".to_owned())),
+            ),
+            ("EPOCH", of_manager(self.epoch.to_string())),
+            ("GENERATION", of_manager(self.generation.to_string())),
             ("ERROR", self.last_error.clone()),
             ("RUNTIME", self.runtime.clone()),
             ("SOCKET", self.runtime_socket.clone()),

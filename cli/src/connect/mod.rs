@@ -6,8 +6,8 @@ mod session;
 mod tunnel;
 
 pub(crate) use api::Cluster;
-pub(crate) use node::node;
-pub(crate) use session::{Inspect, open};
+pub(crate) use node::{node, only_here, refused_by_agent};
+pub(crate) use session::{Inspect, open, open_pod};
 
 use std::time::Duration;
 

@@ -31,8 +31,17 @@ impl Interceptor for Bearer {
     }
 }
 
-/// Finds out whom to trust and who to be, and connects.
+/// Finds out whom to trust and who to be, and connects to the leader.
 pub(crate) async fn open(cluster: &Cluster) -> Result<Inspect> {
+    connect(cluster, tunnel::Connector::new(cluster)).await
+}
+
+/// The same with one replica, whether it leads or not.
+pub(crate) async fn open_pod(cluster: &Cluster, pod: &str) -> Result<Inspect> {
+    connect(cluster, tunnel::Connector::to_pod(cluster, pod)).await
+}
+
+async fn connect(cluster: &Cluster, connector: tunnel::Connector) -> Result<Inspect> {
     let (trust, bearer) = tokio::try_join!(trust_bundle(cluster), token(cluster))?;
     let tls = ClientTlsConfig::new()
         .ca_certificate(Certificate::from_pem(trust))
@@ -46,7 +55,7 @@ pub(crate) async fn open(cluster: &Cluster) -> Result<Inspect> {
         .keep_alive_timeout(super::STEP)
         .keep_alive_while_idle(true);
     let channel = endpoint
-        .connect_with_connector(tunnel::Connector::new(cluster))
+        .connect_with_connector(connector)
         .await
         .map_err(|error| anyhow!(error))
         .with_context(|| unreachable(cluster))?;

@@ -19,6 +19,8 @@ use super::Cluster;
 #[derive(Clone)]
 pub(super) struct Connector {
     cluster: Cluster,
+    /// A pod other than the leader's, wherever that is.
+    pod: Option<String>,
 }
 
 /// Either kind of connection.
@@ -46,17 +48,19 @@ pub(super) enum TunnelError {
         names::LEASE
     )]
     NoLeader { namespace: String },
-    #[error("cannot forward a port to pod {namespace}/{pod}, which leads")]
+    #[error("cannot forward a port to pod {namespace}/{pod}, which {role}")]
     Forward {
         namespace: String,
         pod: String,
+        role: &'static str,
         #[source]
         source: kube::Error,
     },
-    #[error("pod {namespace}/{pod} leads, but no byte went through to its port {port}")]
+    #[error("pod {namespace}/{pod} {role}, but no byte went through to its port {port}")]
     Silent {
         namespace: String,
         pod: String,
+        role: &'static str,
         port: u16,
     },
     #[error("no answer within {} s", super::STEP.as_secs())]
@@ -67,6 +71,14 @@ impl Connector {
     pub(super) fn new(cluster: &Cluster) -> Self {
         Self {
             cluster: cluster.clone(),
+            pod: None,
+        }
+    }
+
+    pub(super) fn to_pod(cluster: &Cluster, pod: &str) -> Self {
+        Self {
+            cluster: cluster.clone(),
+            pod: Some(pod.to_owned()),
         }
     }
 }
@@ -81,9 +93,9 @@ impl tower::Service<Uri> for Connector {
     }
 
     fn call(&mut self, _: Uri) -> Self::Future {
-        let cluster = self.cluster.clone();
+        let (cluster, pod) = (self.cluster.clone(), self.pod.clone());
         Box::pin(async move {
-            let pipe = tokio::time::timeout(super::STEP, connect(&cluster))
+            let pipe = tokio::time::timeout(super::STEP, connect(&cluster, pod))
                 .await
                 .map_err(|_| TunnelError::Slow)?;
             pipe.map(TokioIo::new)
@@ -91,7 +103,7 @@ impl tower::Service<Uri> for Connector {
     }
 }
 
-async fn connect(cluster: &Cluster) -> Result<Pipe, TunnelError> {
+async fn connect(cluster: &Cluster, wanted: Option<String>) -> Result<Pipe, TunnelError> {
     if let Some(address) = &cluster.server {
         let dialled = TcpStream::connect(address).await;
         let stream = dialled.map_err(|source| TunnelError::Dial {
@@ -110,17 +122,26 @@ async fn connect(cluster: &Cluster) -> Result<Pipe, TunnelError> {
     let Some(Leader { pod, port }) = lease.as_ref().and_then(leader) else {
         return Err(TunnelError::NoLeader { namespace });
     };
+    // All replicas listen on the same port.
+    let (pod, role) = match wanted {
+        Some(wanted) if wanted != pod => (wanted, "does not lead"),
+        _ => (pod, "leads"),
+    };
     let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &namespace);
     let forwarded = pods.portforward(&pod, &[port]).await;
     let mut forwarder = forwarded.map_err(|source| TunnelError::Forward {
         namespace: namespace.clone(),
         pod: pod.clone(),
+        role,
         source,
     })?;
     // The forwarder itself may go: its task lives as long as the stream.
-    let stream = forwarder
-        .take_stream(port)
-        .ok_or(TunnelError::Silent { namespace, pod, port })?;
+    let stream = forwarder.take_stream(port).ok_or(TunnelError::Silent {
+        namespace,
+        pod,
+        role,
+        port,
+    })?;
     Ok(Box::new(stream))
 }
 

@@ -13,6 +13,9 @@ use super::selector;
 use crate::args::{PullArgs, Ttl};
 use crate::exit::Usage;
 
+/// A job that nobody needs any more goes by itself.
+const DEFAULT_TTL: Ttl = Ttl::After(Duration::from_secs(24 * 3600));
+
 /// The job that was asked for, without its namespace.
 pub(super) fn build(args: &PullArgs) -> Result<ImagePullJob, Usage> {
     let reference = ImageRef::parse(&args.image).map_err(|error| Usage(error.to_string()))?;
@@ -38,11 +41,11 @@ pub(super) fn build(args: &PullArgs) -> Result<ImagePullJob, Usage> {
     if let Some(deadline) = args.deadline {
         completion_policy.active_deadline_seconds = Some(whole_seconds(deadline, "--deadline", 1)?.into());
     }
-    if let Ttl::After(ttl) = args.ttl {
+    if let Ttl::After(ttl) = args.ttl.unwrap_or(DEFAULT_TTL) {
         completion_policy.ttl_seconds_after_finished = Some(whole_seconds(ttl, "--ttl", 0)?);
     }
-    let parallelism =
-        i32::try_from(args.parallelism).map_err(|_| Usage("--parallelism is too large".to_owned()))?;
+    let parallelism = i32::try_from(args.parallelism.unwrap_or(1))
+        .map_err(|_| Usage("--parallelism is too large".to_owned()))?;
     let mut job = ImagePullJob::new(
         "",
         ImagePullJobSpec {

@@ -2,6 +2,7 @@
 
 mod board;
 mod follow;
+mod here;
 mod job;
 mod outcome;
 mod selector;
@@ -27,6 +28,14 @@ use crate::tasks::qualified;
 
 /// Creates a job and shows how it goes.
 pub(crate) async fn run(global: &Global, args: Box<PullArgs>) -> Result<Code> {
+    if let Some(socket) = &global.socket {
+        return here::run(socket, &args, || view(&args.show)).await;
+    }
+    if args.username.is_some() {
+        let text =
+            "--username is for pulls by --socket; a job takes its log-ins from Secrets, by --pull-secret";
+        return Err(Usage(text.into()).into());
+    }
     // Wrong use is told before anything of the cluster is needed.
     let mut job = job::build(&args)?;
     let cluster = Cluster::new(global).await?;
@@ -48,6 +57,10 @@ pub(crate) async fn run(global: &Global, args: Box<PullArgs>) -> Result<Code> {
 
 /// Shows how an existing job goes.
 pub(crate) async fn follow(global: &Global, args: FollowArgs) -> Result<Code> {
+    if global.socket.is_some() {
+        let text = "the agent behind --socket knows no jobs; `kruisectl tasks --watch --socket PATH` shows its tasks";
+        return Err(Usage(text.into()).into());
+    }
     let cluster = Cluster::new(global).await?;
     let name = qualified(&args.job, &cluster.namespace);
     let (namespace, name) = name.split_once('/').unwrap_or(("", &name));

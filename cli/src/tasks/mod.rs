@@ -10,12 +10,16 @@ pub(crate) use row::{TaskRow, seconds};
 
 use crate::args::{Format, Global, TasksArgs};
 use crate::connect::{self, Cluster};
-use crate::exit::Code;
+use crate::exit::{Code, Usage};
 use crate::output::{self, Row as _};
 
 /// Lists tasks, and goes on with `--watch`.
 pub(crate) async fn run(global: &Global, args: TasksArgs) -> Result<Code> {
-    if let Some(socket) = &args.node_socket.socket {
+    if let Some(socket) = &global.socket {
+        if args.job.is_some() || args.node.is_some() {
+            let text = "the agent behind --socket knows this machine's tasks and no jobs; leave --job and --node out";
+            return Err(Usage(text.into()).into());
+        }
         return on_node(socket, &args).await;
     }
     let cluster = Cluster::new(global).await?;
@@ -64,19 +68,23 @@ async fn on_node(socket: &std::path::Path, args: &TasksArgs) -> Result<Code> {
         let events = client
             .watch_tasks(node::WatchTasksRequest {})
             .await
-            .map_err(refused)?
+            .map_err(connect::refused_by_agent)?
             .into_inner();
-        return print_changes(events.map_err(refused).map_ok(Change::from), args.output).await;
+        return print_changes(
+            events.map_err(connect::refused_by_agent).map_ok(Change::from),
+            args.output,
+        )
+        .await;
     }
     let agent = client
         .get_agent(node::GetAgentRequest {})
         .await
-        .map_err(refused)?
+        .map_err(connect::refused_by_agent)?
         .into_inner();
     let tasks = client
         .list_tasks(node::ListTasksRequest {})
         .await
-        .map_err(refused)?
+        .map_err(connect::refused_by_agent)?
         .into_inner();
     let rows: Vec<_> = tasks
         .tasks

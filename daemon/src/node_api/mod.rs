@@ -1,5 +1,8 @@
 //! What this node's agent does and sees, for people on the node.
 
+mod pull;
+mod refuse;
+mod restart;
 pub mod socket;
 #[cfg(test)]
 mod tests;
@@ -10,8 +13,9 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use kruise_proto::node::node_service_server::{NodeService, NodeServiceServer};
 use kruise_proto::node::{
-    GetAgentRequest, GetAgentResponse, ListTasksRequest, ListTasksResponse, WatchTasksRequest,
-    WatchTasksResponse, watch_tasks_response,
+    GetAgentRequest, GetAgentResponse, Image, ListImagesRequest, ListImagesResponse, ListTasksRequest,
+    ListTasksResponse, PullImageRequest, PullImageResponse, RestartContainerRequest,
+    RestartContainerResponse, WatchTasksRequest, WatchTasksResponse, watch_tasks_response,
 };
 use kruise_proto::{FILE_DESCRIPTOR_SET, convert};
 use tokio::sync::{mpsc, watch};
@@ -21,13 +25,20 @@ use tonic::{Request, Response, Status};
 
 use crate::clock::Clock;
 use crate::puller::board::{Board, Follower, News};
-use crate::runtime::Link;
+use crate::puller::here::MAX_HERE;
+use crate::puller::{Puller, Refused};
+use crate::runtime::{Link, Runtime};
 use crate::session::View;
+
+use self::restart::{Restart, UnderWay};
 
 /// Messages between a watch and its reader; the latest state waits where it is until there is room.
 const WATCH_QUEUE: usize = 4;
 
-/// What the service looks at. It changes nothing.
+/// Largest request: a pull with as many log-ins as it may have.
+const MAX_REQUEST: usize = 2 << 20;
+
+/// What the service looks at, and who does what it is asked for.
 #[derive(Clone, Debug)]
 pub struct Sources {
     /// Node that the agent acts for.
@@ -36,6 +47,8 @@ pub struct Sources {
     pub clock: Clock,
     /// Tasks.
     pub board: watch::Receiver<Board>,
+    /// Who pulls.
+    pub puller: Puller,
     /// Container runtime.
     pub link: watch::Receiver<Link>,
     /// Contact with the manager.
@@ -57,17 +70,31 @@ pub async fn routes(sources: Sources) -> Result<Routes, tonic_reflection::server
             .with_service_name("kruise.node.v1.NodeService")
             .with_service_name("grpc.health.v1.Health")
     };
-    Ok(Routes::new(NodeServiceServer::new(Node {
+    let node = Node {
         sources: Arc::new(sources),
-    }))
-    .add_service(health)
-    .add_service(reflection().build_v1()?)
-    .add_service(reflection().build_v1alpha()?))
+        under_way: UnderWay::default(),
+    };
+    Ok(
+        Routes::new(NodeServiceServer::new(node).max_decoding_message_size(MAX_REQUEST))
+            .add_service(health)
+            .add_service(reflection().build_v1()?)
+            .add_service(reflection().build_v1alpha()?),
+    )
 }
 
 #[derive(Debug)]
 struct Node {
     sources: Arc<Sources>,
+    under_way: UnderWay,
+}
+
+impl Node {
+    fn runtime(&self) -> Result<Arc<dyn Runtime>, Status> {
+        let link = self.sources.link.borrow();
+        link.runtime()
+            .map(Arc::clone)
+            .ok_or_else(|| refuse::no_runtime(&link))
+    }
 }
 
 #[tonic::async_trait]
@@ -129,6 +156,56 @@ impl NodeService for Node {
             sender,
         ));
         Ok(Response::new(ReceiverStream::new(events).map(Ok).boxed()))
+    }
+
+    async fn list_images(
+        &self,
+        _: Request<ListImagesRequest>,
+    ) -> Result<Response<ListImagesResponse>, Status> {
+        let runtime = self.runtime()?;
+        let machine = runtime
+            .machine()
+            .ok_or_else(|| refuse::no_runtime(&self.sources.link.borrow()))?;
+        let mut images = machine.images().await.map_err(|error| refuse::runtime(&error))?;
+        images.sort_by(|a, b| {
+            let key = |image: &Image| image.repo_tags.first().or(image.repo_digests.first()).cloned();
+            (key(a), &a.id).cmp(&(key(b), &b.id))
+        });
+        Ok(Response::new(ListImagesResponse { images }))
+    }
+
+    type PullImageStream = BoxStream<'static, Result<PullImageResponse, Status>>;
+
+    async fn pull_image(
+        &self,
+        request: Request<PullImageRequest>,
+    ) -> Result<Response<Self::PullImageStream>, Status> {
+        let order = pull::order(request.into_inner())?;
+        let task = self
+            .sources
+            .puller
+            .pull_here(order)
+            .await
+            .map_err(|refused| match refused {
+                Refused::TooManyHere => refuse::too_many("pulls", MAX_HERE),
+                _ => refuse::stopping(),
+            })?;
+        let (sender, events) = mpsc::channel(WATCH_QUEUE);
+        tokio::spawn(pull::follow(task, self.sources.clock.clone(), sender));
+        Ok(Response::new(ReceiverStream::new(events).boxed()))
+    }
+
+    type RestartContainerStream = BoxStream<'static, Result<RestartContainerResponse, Status>>;
+
+    async fn restart_container(
+        &self,
+        request: Request<RestartContainerRequest>,
+    ) -> Result<Response<Self::RestartContainerStream>, Status> {
+        let (runtime, clock) = (self.runtime()?, self.sources.clock.clone());
+        let restart = Restart::new(runtime, clock, &self.under_way, request.into_inner()).await?;
+        let (sender, stages) = mpsc::channel(WATCH_QUEUE);
+        tokio::spawn(restart.run(sender));
+        Ok(Response::new(ReceiverStream::new(stages).boxed()))
     }
 }
 

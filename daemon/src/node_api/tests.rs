@@ -14,7 +14,13 @@ use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
 use tonic_reflection::pb::v1::{ServerReflectionRequest, ServerReflectionResponse};
 
 use super::*;
+use crate::journal::{Journal, State};
+use crate::metrics::Metrics;
+use crate::puller::{Deps, Settings};
 use crate::runtime::Tried;
+
+mod pulls;
+mod restarts;
 
 struct Bench {
     board: watch::Sender<Board>,
@@ -31,10 +37,18 @@ impl Bench {
         let board = watch::Sender::new(Board::default());
         let link = watch::Sender::new(Link::Down { tried: Vec::new() });
         let view = watch::Sender::new(View::default());
+        let deps = Deps {
+            clock: Clock::tokio(),
+            link: link.subscribe(),
+            journal: Journal::none(),
+            state: State::default(),
+            metrics: Arc::new(Metrics::default()),
+        };
         let sources = Sources {
             node_name: "node1".into(),
             clock: Clock::tokio(),
             board: board.subscribe(),
+            puller: Puller::spawn(Settings::default(), deps),
             link: link.subscribe(),
             view: view.subscribe(),
         };

@@ -50,6 +50,7 @@ async fn nothing_is_claimed_before_the_manifest_is_there() {
         annotations: BTreeMap::new(),
         credential: None,
         lease: Some(lease.clone()),
+        limit: Duration::from_secs(600),
     };
     let call = fake.pull(pull);
     tokio::pin!(call);

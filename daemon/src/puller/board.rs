@@ -12,6 +12,8 @@ use kruise_planner::task::Phase;
 use kruise_proto::convert;
 use kruise_proto::task::TaskStatus;
 
+use super::here::is_here;
+
 /// A task's progress is told at most this often.
 const PROGRESS_EVERY: Duration = Duration::from_secs(1);
 /// To a reader of many nodes, progress of less than a hundredth is told at most this often.
@@ -51,7 +53,7 @@ impl Follower {
         }
     }
 
-    /// The same for a reader of many nodes, who is not told of every little step.
+    /// The same for a reader of many nodes, who is told neither of every little step nor of pulls that callers on this machine asked for.
     #[must_use]
     pub fn coarse(self) -> Self {
         Self { coarse: true, ..self }
@@ -70,7 +72,7 @@ impl Follower {
             return (Some(News::Gone(gone)), Some(now));
         }
         let mut later: Option<Duration> = None;
-        for (id, status) in &board.0 {
+        for (id, status) in board.0.iter().filter(|(id, _)| !(self.coarse && is_here(id))) {
             let due = match self.told.get(id) {
                 Some((told, _)) if Arc::ptr_eq(told, status) || told == status => continue,
                 Some((told, at)) if only_progress(told, status) => {
@@ -187,6 +189,14 @@ mod tests {
             (None, Some(millis(7000)))
         );
         assert!(follower.next(&pulling(12), millis(7000)).0.is_some());
+    }
+
+    #[test]
+    fn pulls_of_callers_here_are_not_the_managers_business() {
+        let board = board(&[("local/1", task::Phase::Pulling, 0)]);
+        let mut coarse = Follower::default().coarse();
+        assert_eq!(coarse.next(&board, millis(0)), (None, None));
+        assert!(Follower::default().next(&board, millis(0)).0.is_some());
     }
 
     #[test]

@@ -264,6 +264,7 @@ impl Call {
                 annotations: self.work.annotations.clone(),
                 credential,
                 lease: lease.clone(),
+                limit: self.work.limits.attempt_timeout,
             };
             runtime.pull(pull)
         };

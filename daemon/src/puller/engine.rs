@@ -3,6 +3,7 @@
 //! Intent comes before acting: a task is in the journal before its worker exists, an attempt before the runtime is called, a result
 //! before anybody is told.
 
+mod here;
 mod leases;
 mod notes;
 mod orders;
@@ -23,6 +24,7 @@ use self::task::Task;
 use super::board::Board;
 use super::calls::Calls;
 use super::gate::Gate;
+use super::here::is_here;
 use super::record::Record;
 use super::shared::{Books, Promises, Shared};
 use super::worker::Envelope;
@@ -49,6 +51,8 @@ pub(super) struct Engine {
     /// Waits for the end of the next pin.
     unpin: Option<AbortHandle>,
     last_number: u64,
+    /// Number of the last task of a caller on this machine.
+    last_here: u64,
     notes: (mpsc::Sender<Envelope>, mpsc::Receiver<Envelope>),
 }
 
@@ -89,6 +93,7 @@ impl Engine {
             chores: JoinSet::new(),
             unpin: None,
             last_number: 0,
+            last_here: 0,
             notes: mpsc::channel(NOTES),
         };
         engine.load(records);
@@ -147,7 +152,7 @@ impl Engine {
                 let rest = self
                     .tasks
                     .keys()
-                    .filter(|id| !wanted.contains(*id))
+                    .filter(|id| !wanted.contains(*id) && !is_here(id))
                     .cloned()
                     .collect();
                 let _ = answer.send(self.take(welcome, orders, rest).await);
@@ -162,6 +167,13 @@ impl Engine {
             }
             Command::Acknowledge(tasks) => self.acknowledge(&tasks).await,
             Command::Suspend(welcome) => self.suspend(welcome).await,
+            Command::Here(order, answer) => {
+                // A caller that has gone meanwhile lets go of it.
+                if let Err(Ok(id)) = answer.send(self.take_here(order)) {
+                    self.leave(&id);
+                }
+            }
+            Command::Leave(id) => self.leave(&id),
             Command::Epoch(epoch, answer) => {
                 self.state.highest_epoch = self.state.highest_epoch.max(epoch);
                 self.store().await;
@@ -174,7 +186,7 @@ impl Engine {
     }
 
     async fn acknowledge(&mut self, tasks: &[TaskId]) {
-        for id in tasks {
+        for id in tasks.iter().filter(|id| !is_here(id)) {
             if self.tasks.get(id).is_some_and(|task| task.record.end.is_some()) {
                 self.forget(id);
             }
@@ -188,7 +200,8 @@ impl Engine {
             return;
         }
         let now = self.shared.clock.now_mono();
-        for task in self.tasks.values_mut().filter(|task| task.record.end.is_none()) {
+        let ordered = |task: &&mut Task| task.record.end.is_none() && !is_here(&task.record.id);
+        for task in self.tasks.values_mut().filter(ordered) {
             if task.halt(now) {
                 tracing::warn!(task = %task.record.id, "pull stopped for want of a leader; its bytes are kept");
                 task.live.phase = Phase::Suspended;
@@ -215,7 +228,8 @@ impl Engine {
             task.record.written = wall;
             task.as_of = now;
         }
-        self.state.tasks = self.tasks.values().map(|task| task.record.clone()).collect();
+        let ordered = self.tasks.values().filter(|task| !is_here(&task.record.id));
+        self.state.tasks = ordered.map(|task| task.record.clone()).collect();
         self.journal.store(&self.state).await;
         self.state.tasks = Vec::new();
     }

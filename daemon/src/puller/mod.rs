@@ -15,6 +15,7 @@ mod call;
 mod calls;
 mod engine;
 mod gate;
+pub mod here;
 pub mod order;
 pub mod record;
 mod shared;
@@ -30,6 +31,7 @@ use kruise_planner::node::stall::Rules;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use self::board::Board;
+use self::here::Here;
 use self::order::Order;
 use crate::clock::Clock;
 use crate::credentials::Keychain;
@@ -83,6 +85,9 @@ pub enum Refused {
     /// More than [`MAX_TASKS`].
     #[error("{0} tasks are more than the {MAX_TASKS} that a node holds")]
     TooMany(usize),
+    /// More than [`here::MAX_HERE`].
+    #[error("{} pulls for callers on this machine run already", here::MAX_HERE)]
+    TooManyHere,
     /// Contact was lost since.
     #[error("contact with the leader was lost in the meantime")]
     ContactLost,
@@ -107,6 +112,8 @@ enum Command {
     },
     Acknowledge(Vec<TaskId>),
     Suspend(Welcome),
+    Here(Order, Answer<Result<TaskId, Refused>>),
+    Leave(TaskId),
     Epoch(Epoch, Answer<()>),
     Ping(Answer<()>),
     Stop(Answer<()>),
@@ -145,7 +152,11 @@ impl Puller {
         let (sender, board) = watch::channel(Board::default());
         let shows = sender.clone();
         tokio::spawn(engine::Engine::new(settings, deps, sender).run(inbox));
-        Self { commands, board, shows }
+        Self {
+            commands,
+            board,
+            shows,
+        }
     }
 
     /// Latest states of all tasks.
@@ -201,6 +212,16 @@ impl Puller {
     /// Stops all pulls that were ordered under this welcome, or before. Their bytes stay; they go on when they are ordered again.
     pub async fn suspend(&self, welcome: Welcome) {
         let _ = self.commands.send(Command::Suspend(welcome)).await;
+    }
+
+    /// Pulls for a caller on this machine, under an id that is made here.
+    ///
+    /// # Errors
+    /// There are too many already.
+    pub async fn pull_here(&self, order: Order) -> Result<Here, Refused> {
+        let taken = self.ask(|answer| Command::Here(order, answer)).await;
+        let id = taken.unwrap_or(Err(Refused::Stopping))?;
+        Ok(Here::new(id, self))
     }
 
     /// Remembers an epoch; when this returns, it will be known after a restart.

@@ -16,11 +16,14 @@ use tonic::{Request, Status};
 
 use super::containerd::Containerd;
 use super::containers::{Containers, CriContainers};
+use super::machine::Machine;
 use super::{ContentStore, Pull, Runtime, RuntimeError};
 use crate::errors::{chain, is_local, status_text};
 
 /// Time for a call that only looks. Longer ones are cut off, so that a runtime that hangs holds nobody.
 pub(super) const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// An agent that runs cancels an attempt itself, and says why; the deadline that goes with the call is for one that does not.
+const PULL_SLACK: Duration = Duration::from_secs(5);
 /// Time for a call that may wait for the runtime's disk.
 const SLOW_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 /// An image list entry with thousands of tags still fits.
@@ -150,7 +153,9 @@ impl Runtime for Cri {
         let mut client = self.images.clone();
         async move {
             let lease = pull.lease.clone();
+            let limit = pull.limit.saturating_add(PULL_SLACK);
             let mut request = Request::new(request(pull));
+            request.set_timeout(limit);
             if let Some(lease) = lease.and_then(|lease| lease.0.parse().ok()) {
                 request.metadata_mut().insert("containerd-lease", lease);
             }
@@ -184,6 +189,10 @@ impl Runtime for Cri {
 
     fn content(&self) -> Option<&dyn ContentStore> {
         self.content.as_ref().map(|content| content as &dyn ContentStore)
+    }
+
+    fn machine(&self) -> Option<&dyn Machine> {
+        Some(self)
     }
 
     fn containers(&self) -> Option<&dyn Containers> {
@@ -279,6 +288,7 @@ mod tests {
                 ..Default::default()
             }),
             lease: None,
+            limit: Duration::ZERO,
         };
         let request = request(pull);
         let sandbox = request.sandbox_config.expect("always there");

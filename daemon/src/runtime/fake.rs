@@ -2,6 +2,8 @@
 //!
 //! It keeps content under leases as containerd does, so that a pull that was dropped goes on where it stopped.
 
+mod machine;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -14,8 +16,10 @@ use kruise_planner::node::reason::Code;
 use kruise_planner::task::fnv64;
 use kruise_proto::task;
 
+use self::machine::FakeMachine;
 use super::containers::Containers;
 use super::fake_pods::FakePods;
+use super::machine::Machine;
 use super::{BlobInfo, ContentStore, LeaseId, Link, Pull, Runtime, RuntimeError};
 use crate::clock::Clock;
 
@@ -78,6 +82,8 @@ struct State {
 /// The runtime.
 #[derive(Debug)]
 pub struct Fake {
+    /// Its images and containers beside the pulls.
+    pub machine: FakeMachine,
     clock: Clock,
     pods: FakePods,
     state: Mutex<State>,
@@ -88,6 +94,7 @@ impl Fake {
     #[must_use]
     pub fn new(clock: Clock) -> Arc<Self> {
         Arc::new(Self {
+            machine: FakeMachine::default(),
             pods: FakePods::new(clock.clone()),
             clock,
             state: Mutex::default(),
@@ -370,6 +377,10 @@ impl Runtime for Fake {
 
     fn content(&self) -> Option<&dyn ContentStore> {
         Some(self)
+    }
+
+    fn machine(&self) -> Option<&dyn Machine> {
+        Some(&self.machine)
     }
 
     fn containers(&self) -> Option<&dyn Containers> {

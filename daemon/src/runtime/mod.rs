@@ -9,6 +9,7 @@ pub mod containers;
 pub mod cri;
 pub mod fake;
 pub mod fake_pods;
+pub mod machine;
 mod pins;
 pub mod sockets;
 pub mod supervisor;
@@ -16,6 +17,7 @@ pub mod supervisor;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -23,6 +25,8 @@ use kruise_api::reference::ImageRef;
 use kruise_planner::node::reason::{self, Code};
 use kruise_planner::task::Reason;
 use kruise_proto::{dispatch, task};
+
+use self::machine::Machine;
 
 /// Images of one container runtime.
 pub trait Runtime: Send + Sync + fmt::Debug {
@@ -43,6 +47,11 @@ pub trait Runtime: Send + Sync + fmt::Debug {
 
     /// Containers of pods, where the runtime shows them.
     fn containers(&self) -> Option<&dyn containers::Containers> {
+        None
+    }
+
+    /// What people may ask of the machine; nothing of a runtime that is only played.
+    fn machine(&self) -> Option<&dyn Machine> {
         None
     }
 }
@@ -115,6 +124,8 @@ pub struct Pull {
     pub credential: Option<dispatch::Credential>,
     /// Under which lease.
     pub lease: Option<LeaseId>,
+    /// After which time the runtime shall end the call by itself, should this agent be stopped meanwhile and unable to cancel it.
+    pub limit: Duration,
 }
 
 /// A call to the runtime that failed.

@@ -14,6 +14,7 @@ use super::Session;
 use super::dial::Goodbye;
 use super::outbox::Outbox;
 use crate::puller::board::Follower;
+use crate::puller::here::is_here;
 use crate::puller::order::Order;
 use crate::puller::{Refused, Welcome};
 use crate::restart;
@@ -58,6 +59,8 @@ impl Session {
             }
             status
         };
+        let ordered = board.0.iter().filter(|(id, _)| !is_here(id));
+        let tasks = ordered.map(|(_, status)| without_words(status)).collect();
         let hello = Hello {
             node_name: self.config.node_name.clone(),
             boot_id: self.config.boot_id.clone(),
@@ -65,10 +68,10 @@ impl Session {
             runtime,
             disk,
             highest_epoch: self.fence().highest().0,
-            tasks: board.0.values().map(|status| without_words(status)).collect(),
+            tasks,
             max_workers: self.config.max_workers,
             stamp: self.hello_stamp(opened),
-            answers_probes: false,
+            answers_probes: true,
         };
         let message = Some(attach_request::Message::Hello(hello));
         (
@@ -190,6 +193,9 @@ impl Session {
                     _ => return Ok(self.farewell(inbound).await),
                 },
                 message = inbound.message(), if !outbox.is_behind() => match message {
+                    Ok(Some(AttachResponse { message: Some(attach_response::Message::Probe(probe)) })) => {
+                        self.answer(probe, &sender);
+                    }
                     Ok(Some(message)) => self.receive(message, terms, &mut outbox).await?,
                     Ok(None) => return Ok(Goodbye::failed(true, "the manager closed the stream")),
                     Err(status) => return Ok(Goodbye::from_status(true, &status)),
@@ -266,7 +272,10 @@ impl Session {
                     .collect();
                 let envelope = envelope(Kind::Delta, delta.epoch, delta.generation, delta.stamp);
                 let taken = async {
-                    self.deps.restarter.change(terms.welcome, restarts, &cancel).await?;
+                    self.deps
+                        .restarter
+                        .change(terms.welcome, restarts, &cancel)
+                        .await?;
                     self.deps.puller.change(terms.welcome, add, cancel).await
                 };
                 self.order(envelope, taken, outbox).await;
@@ -278,7 +287,7 @@ impl Session {
                 self.deps.puller.acknowledge(tasks).await;
             }
             Some(Message::Welcome(_)) => return Err(Goodbye::failed(true, "a second Welcome")),
-            // This agent does not offer to answer any, so none comes.
+            // Answered beside the stream's own work.
             Some(Message::Probe(_)) => {}
             // Of a newer manager, which does not expect an answer from an older agent.
             None => {}
@@ -383,7 +392,7 @@ fn envelope(kind: Kind, epoch: u64, generation: u64, stamp: u64) -> Envelope {
 
 fn refusal_of(refused: &Refused) -> dispatch::Refusal {
     match refused {
-        Refused::Conflict(_) | Refused::TooMany(_) => dispatch::Refusal::Conflict,
+        Refused::Conflict(_) | Refused::TooMany(_) | Refused::TooManyHere => dispatch::Refusal::Conflict,
         // What was ordered before contact was lost is old, however it got here.
         Refused::ContactLost | Refused::Stopping => dispatch::Refusal::Stale,
     }

@@ -55,6 +55,145 @@ pub mod watch_tasks_response {
         Gone(::prost::alloc::string::String),
     }
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ListImagesRequest {}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ListImagesResponse {
+    #[prost(message, repeated, tag = "1")]
+    pub images: ::prost::alloc::vec::Vec<Image>,
+}
+/// An image as the runtime lists it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Image {
+    /// The runtime's id: the digest of the image's config.
+    #[prost(string, tag = "1")]
+    pub id: ::prost::alloc::string::String,
+    /// Names with a tag, and with a digest.
+    #[prost(string, repeated, tag = "2")]
+    pub repo_tags: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "3")]
+    pub repo_digests: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// As the runtime counts it; containerd counts compressed layers.
+    #[prost(uint64, tag = "4")]
+    pub size_bytes: u64,
+    /// Kept from image collection.
+    #[prost(bool, tag = "5")]
+    pub pinned: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PullImageRequest {
+    /// In any form that Kubernetes takes, at most 1024 bytes.
+    #[prost(string, tag = "1")]
+    pub image: ::prost::alloc::string::String,
+    #[prost(enumeration = "super::super::dispatch::v1::pull_image::Policy", tag = "2")]
+    pub policy: i32,
+    /// Time of one attempt, from 1 s to 24 h; unset means 10 min.
+    #[prost(message, optional, tag = "3")]
+    pub attempt_timeout: ::core::option::Option<::prost_types::Duration>,
+    /// Retries after the first attempt, at most 100.
+    #[prost(uint32, tag = "4")]
+    pub backoff_limit: u32,
+    /// Time for the whole pull, from 1 s to 24 h; unset means 24 h.
+    #[prost(message, optional, tag = "5")]
+    pub deadline: ::core::option::Option<::prost_types::Duration>,
+    /// In the order to be tried; at most 16, none longer than 16 KiB. Kept in memory for this pull only, never logged.
+    #[prost(message, repeated, tag = "6")]
+    pub credentials: ::prost::alloc::vec::Vec<super::super::dispatch::v1::Credential>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PullImageResponse {
+    #[prost(message, optional, tag = "1")]
+    pub task: ::core::option::Option<super::super::task::v1::TaskStatus>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestartContainerRequest {
+    /// Id of a container, or its beginning, 4 characters or more, if only one container begins so.
+    #[prost(string, tag = "1")]
+    pub container_id: ::prost::alloc::string::String,
+    /// Time between the stop signal and the kill, at most 1 h. Unset means the pod's own grace period.
+    #[prost(message, optional, tag = "2")]
+    pub grace_period: ::core::option::Option<::prost_types::Duration>,
+    /// How long to wait for the new container, from 1 s to 15 min; unset means 2 min. A kubelet that backs off from a container that fails again and
+    /// again takes up to 5 min.
+    #[prost(message, optional, tag = "3")]
+    pub start_timeout: ::core::option::Option<::prost_types::Duration>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RestartContainerResponse {
+    #[prost(enumeration = "restart_container_response::Stage", tag = "1")]
+    pub stage: i32,
+    /// Full id of the container that is stopped.
+    #[prost(string, tag = "2")]
+    pub container_id: ::prost::alloc::string::String,
+    /// Name of the container, and its pod as "namespace/name".
+    #[prost(string, tag = "3")]
+    pub container: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub pod: ::prost::alloc::string::String,
+    /// Grace period in use.
+    #[prost(message, optional, tag = "5")]
+    pub grace_period: ::core::option::Option<::prost_types::Duration>,
+    /// From STAGE_STOPPED on: from the stop call to its answer, by the monotonic clock.
+    #[prost(message, optional, tag = "6")]
+    pub stop_time: ::core::option::Option<::prost_types::Duration>,
+    /// From STAGE_STOPPED on: exit code of the old container.
+    #[prost(int32, tag = "7")]
+    pub exit_code: i32,
+    /// With STAGE_STARTED: full id of the new container.
+    #[prost(string, tag = "8")]
+    pub new_container_id: ::prost::alloc::string::String,
+    /// With STAGE_STARTED: from the end of the old container to the start of the new one, as the runtime wrote both down.
+    #[prost(message, optional, tag = "9")]
+    pub down_time: ::core::option::Option<::prost_types::Duration>,
+}
+/// Nested message and enum types in `RestartContainerResponse`.
+pub mod restart_container_response {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Stage {
+        Unspecified = 0,
+        /// The stop signal goes out.
+        Stopping = 1,
+        /// The container has ended.
+        Stopped = 2,
+        /// A new one runs.
+        Started = 3,
+    }
+    impl Stage {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Unspecified => "STAGE_UNSPECIFIED",
+                Self::Stopping => "STAGE_STOPPING",
+                Self::Stopped => "STAGE_STOPPED",
+                Self::Started => "STAGE_STARTED",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "STAGE_UNSPECIFIED" => Some(Self::Unspecified),
+                "STAGE_STOPPING" => Some(Self::Stopping),
+                "STAGE_STOPPED" => Some(Self::Stopped),
+                "STAGE_STARTED" => Some(Self::Started),
+                _ => None,
+            }
+        }
+    }
+}
 /// State of the agent's contact with the manager.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -66,6 +205,8 @@ pub enum Contact {
     Attached = 2,
     /// Without a leader for longer than the contact lease: running pulls were stopped.
     Lost = 3,
+    /// Started to work without a manager; it never dials.
+    Standalone = 4,
 }
 impl Contact {
     /// String value of the enum field names used in the ProtoBuf definition.
@@ -78,6 +219,7 @@ impl Contact {
             Self::Connecting => "CONTACT_CONNECTING",
             Self::Attached => "CONTACT_ATTACHED",
             Self::Lost => "CONTACT_LOST",
+            Self::Standalone => "CONTACT_STANDALONE",
         }
     }
     /// Creates an enum from field names used in the ProtoBuf definition.
@@ -87,6 +229,7 @@ impl Contact {
             "CONTACT_CONNECTING" => Some(Self::Connecting),
             "CONTACT_ATTACHED" => Some(Self::Attached),
             "CONTACT_LOST" => Some(Self::Lost),
+            "CONTACT_STANDALONE" => Some(Self::Standalone),
             _ => None,
         }
     }
@@ -102,7 +245,28 @@ pub mod node_service_client {
     )]
     use tonic::codegen::*;
     use tonic::codegen::http::Uri;
-    /// What the agent of this node does and sees.
+    /// What the agent of this node does and sees, and what the node's administrator may have it do.
+    ///
+    /// The same service is served by an agent in a cluster and by one that runs alone (`kruise-daemon --standalone`). Nobody is asked for a token: whoever may
+    /// open the socket has the node's runtime socket as well. Nothing here runs a program, reads a file or changes an image that is there.
+    ///
+    /// Errors carry a google.rpc.ErrorInfo of domain "kruise.io". Its reasons:
+    ///
+    /// INVALID_ARGUMENT     INVALID_REFERENCE       not an image reference; the message says where
+    /// INVALID_CONTAINER_ID    not a container id, or shorter than 4 characters
+    /// OUT_OF_BOUNDS           a number or a length beyond its bound; "field" in the metadata names it
+    /// NOT_FOUND            CONTAINER_NOT_FOUND     no container has this id; if a sandbox has, "pod" in the metadata names its pod
+    /// FAILED_PRECONDITION  CONTAINER_AMBIGUOUS     several containers begin so; "containers" in the metadata lists them
+    /// CONTAINER_NOT_RUNNING   there is nothing to stop
+    /// CONTAINER_NOT_MANAGED   no kubelet made it, so nobody would start it again
+    /// RESTART_UNDER_WAY       this container is being restarted by another call
+    /// RESOURCE_EXHAUSTED   TOO_MANY_CALLS          as many calls of this kind run as may; google.rpc.RetryInfo says when to try again
+    /// UNAVAILABLE          RUNTIME_UNAVAILABLE     no container runtime answers; GetAgent lists the sockets that were tried
+    /// AGENT_STOPS             the agent ends
+    /// DEADLINE_EXCEEDED    STOP_TIMEOUT            the runtime did not stop the container in time
+    /// NOT_STARTED_AGAIN       stopped, and no new container ran within start_timeout
+    /// INTERNAL             RUNTIME_ERROR           the runtime refused a call; its words are the message
+    /// various              PULL_FAILED             a pull ended badly; "reason" in the metadata is that of its last TaskStatus
     #[derive(Debug, Clone)]
     pub struct NodeServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -208,7 +372,7 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("kruise.node.v1.NodeService", "GetAgent"));
             self.inner.unary(req, path, codec).await
         }
-        /// Tasks that the agent holds, sorted by id.
+        /// Tasks that the agent holds, sorted by id: those of the manager, and those of PullImage calls, whose ids begin with "local/".
         pub async fn list_tasks(
             &mut self,
             request: impl tonic::IntoRequest<super::ListTasksRequest>,
@@ -258,6 +422,93 @@ pub mod node_service_client {
                 .insert(GrpcMethod::new("kruise.node.v1.NodeService", "WatchTasks"));
             self.inner.server_streaming(req, path, codec).await
         }
+        /// Images of the runtime, sorted by their first tag or digest.
+        pub async fn list_images(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ListImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListImagesResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kruise.node.v1.NodeService/ListImages",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kruise.node.v1.NodeService", "ListImages"));
+            self.inner.unary(req, path, codec).await
+        }
+        /// Makes an image present, and tells how it goes: the task as it stands, then each change and at most one message a second for progress. The last message
+        /// is the task's end; OK follows a success, and else an error with reason PULL_FAILED.
+        ///
+        /// The pull is a task like those of the manager: it waits for one of the node's slots, is tried again as often as asked, and is given up when its bytes stall.
+        ///
+        /// One image is pulled once: all tasks that want it with the same log-ins share one call to the runtime and show its bytes. A call that is cancelled, or
+        /// whose client goes away, leaves its share; the last one to leave cancels the pull. A task of this call is not remembered over a restart of the
+        /// agent, and goes on while no manager is in contact.
+        pub async fn pull_image(
+            &mut self,
+            request: impl tonic::IntoRequest<super::PullImageRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::PullImageResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kruise.node.v1.NodeService/PullImage",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(GrpcMethod::new("kruise.node.v1.NodeService", "PullImage"));
+            self.inner.server_streaming(req, path, codec).await
+        }
+        /// Stops one container and waits until the kubelet has started it again: stopping, stopped, started, one message each, then OK.
+        ///
+        /// Only the very instance that is named is stopped. A stop that has begun is carried through although the client goes away. No preStop hook runs: for
+        /// that there are ContainerRecreateRequests.
+        pub async fn restart_container(
+            &mut self,
+            request: impl tonic::IntoRequest<super::RestartContainerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<tonic::codec::Streaming<super::RestartContainerResponse>>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kruise.node.v1.NodeService/RestartContainer",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new("kruise.node.v1.NodeService", "RestartContainer"),
+                );
+            self.inner.server_streaming(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -281,7 +532,7 @@ pub mod node_service_server {
             tonic::Response<super::GetAgentResponse>,
             tonic::Status,
         >;
-        /// Tasks that the agent holds, sorted by id.
+        /// Tasks that the agent holds, sorted by id: those of the manager, and those of PullImage calls, whose ids begin with "local/".
         async fn list_tasks(
             &self,
             request: tonic::Request<super::ListTasksRequest>,
@@ -300,8 +551,75 @@ pub mod node_service_server {
             &self,
             request: tonic::Request<super::WatchTasksRequest>,
         ) -> std::result::Result<tonic::Response<Self::WatchTasksStream>, tonic::Status>;
+        /// Images of the runtime, sorted by their first tag or digest.
+        async fn list_images(
+            &self,
+            request: tonic::Request<super::ListImagesRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ListImagesResponse>,
+            tonic::Status,
+        >;
+        /// Server streaming response type for the PullImage method.
+        type PullImageStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<super::PullImageResponse, tonic::Status>,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Makes an image present, and tells how it goes: the task as it stands, then each change and at most one message a second for progress. The last message
+        /// is the task's end; OK follows a success, and else an error with reason PULL_FAILED.
+        ///
+        /// The pull is a task like those of the manager: it waits for one of the node's slots, is tried again as often as asked, and is given up when its bytes stall.
+        ///
+        /// One image is pulled once: all tasks that want it with the same log-ins share one call to the runtime and show its bytes. A call that is cancelled, or
+        /// whose client goes away, leaves its share; the last one to leave cancels the pull. A task of this call is not remembered over a restart of the
+        /// agent, and goes on while no manager is in contact.
+        async fn pull_image(
+            &self,
+            request: tonic::Request<super::PullImageRequest>,
+        ) -> std::result::Result<tonic::Response<Self::PullImageStream>, tonic::Status>;
+        /// Server streaming response type for the RestartContainer method.
+        type RestartContainerStream: tonic::codegen::tokio_stream::Stream<
+                Item = std::result::Result<
+                    super::RestartContainerResponse,
+                    tonic::Status,
+                >,
+            >
+            + std::marker::Send
+            + 'static;
+        /// Stops one container and waits until the kubelet has started it again: stopping, stopped, started, one message each, then OK.
+        ///
+        /// Only the very instance that is named is stopped. A stop that has begun is carried through although the client goes away. No preStop hook runs: for
+        /// that there are ContainerRecreateRequests.
+        async fn restart_container(
+            &self,
+            request: tonic::Request<super::RestartContainerRequest>,
+        ) -> std::result::Result<
+            tonic::Response<Self::RestartContainerStream>,
+            tonic::Status,
+        >;
     }
-    /// What the agent of this node does and sees.
+    /// What the agent of this node does and sees, and what the node's administrator may have it do.
+    ///
+    /// The same service is served by an agent in a cluster and by one that runs alone (`kruise-daemon --standalone`). Nobody is asked for a token: whoever may
+    /// open the socket has the node's runtime socket as well. Nothing here runs a program, reads a file or changes an image that is there.
+    ///
+    /// Errors carry a google.rpc.ErrorInfo of domain "kruise.io". Its reasons:
+    ///
+    /// INVALID_ARGUMENT     INVALID_REFERENCE       not an image reference; the message says where
+    /// INVALID_CONTAINER_ID    not a container id, or shorter than 4 characters
+    /// OUT_OF_BOUNDS           a number or a length beyond its bound; "field" in the metadata names it
+    /// NOT_FOUND            CONTAINER_NOT_FOUND     no container has this id; if a sandbox has, "pod" in the metadata names its pod
+    /// FAILED_PRECONDITION  CONTAINER_AMBIGUOUS     several containers begin so; "containers" in the metadata lists them
+    /// CONTAINER_NOT_RUNNING   there is nothing to stop
+    /// CONTAINER_NOT_MANAGED   no kubelet made it, so nobody would start it again
+    /// RESTART_UNDER_WAY       this container is being restarted by another call
+    /// RESOURCE_EXHAUSTED   TOO_MANY_CALLS          as many calls of this kind run as may; google.rpc.RetryInfo says when to try again
+    /// UNAVAILABLE          RUNTIME_UNAVAILABLE     no container runtime answers; GetAgent lists the sockets that were tried
+    /// AGENT_STOPS             the agent ends
+    /// DEADLINE_EXCEEDED    STOP_TIMEOUT            the runtime did not stop the container in time
+    /// NOT_STARTED_AGAIN       stopped, and no new container ran within start_timeout
+    /// INTERNAL             RUNTIME_ERROR           the runtime refused a call; its words are the message
+    /// various              PULL_FAILED             a pull ended badly; "reason" in the metadata is that of its last TaskStatus
     #[derive(Debug)]
     pub struct NodeServiceServer<T> {
         inner: Arc<T>,
@@ -499,6 +817,144 @@ pub mod node_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = WatchTasksSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kruise.node.v1.NodeService/ListImages" => {
+                    #[allow(non_camel_case_types)]
+                    struct ListImagesSvc<T: NodeService>(pub Arc<T>);
+                    impl<
+                        T: NodeService,
+                    > tonic::server::UnaryService<super::ListImagesRequest>
+                    for ListImagesSvc<T> {
+                        type Response = super::ListImagesResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ListImagesRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::list_images(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ListImagesSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kruise.node.v1.NodeService/PullImage" => {
+                    #[allow(non_camel_case_types)]
+                    struct PullImageSvc<T: NodeService>(pub Arc<T>);
+                    impl<
+                        T: NodeService,
+                    > tonic::server::ServerStreamingService<super::PullImageRequest>
+                    for PullImageSvc<T> {
+                        type Response = super::PullImageResponse;
+                        type ResponseStream = T::PullImageStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::PullImageRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::pull_image(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = PullImageSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.server_streaming(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kruise.node.v1.NodeService/RestartContainer" => {
+                    #[allow(non_camel_case_types)]
+                    struct RestartContainerSvc<T: NodeService>(pub Arc<T>);
+                    impl<
+                        T: NodeService,
+                    > tonic::server::ServerStreamingService<
+                        super::RestartContainerRequest,
+                    > for RestartContainerSvc<T> {
+                        type Response = super::RestartContainerResponse;
+                        type ResponseStream = T::RestartContainerStream;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::ResponseStream>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::RestartContainerRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as NodeService>::restart_container(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = RestartContainerSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::Engine;
 use super::task::{Task, Working};
 use crate::metrics::Outcome;
+use crate::puller::here::is_here;
 use crate::puller::order::{Order, Policy, Terms, Work};
 use crate::puller::record::{End, Failed, Record};
 use crate::puller::worker::{Spec, Worker};
@@ -31,8 +32,8 @@ impl Engine {
         }
         self.check(&add, &cancel)?;
         self.taken = self.taken.max(welcome);
-        for id in cancel {
-            self.forget(&id);
+        for id in cancel.iter().filter(|id| !is_here(id)) {
+            self.forget(id);
         }
         let wanted: Vec<(TaskId, Vec<_>)> = add.into_iter().map(|order| self.note_order(order)).collect();
         self.store().await;
@@ -51,6 +52,10 @@ impl Engine {
             .map(|(id, task)| (id, canonical(&task.record.work.image)))
             .collect();
         for order in add {
+            // No manager makes such ids, and none may take a caller's pull over.
+            if is_here(&order.id) {
+                return Err(Refused::Conflict(order.id.clone()));
+            }
             let image = order
                 .work
                 .as_ref()
