@@ -150,9 +150,9 @@ impl Metrics {
     pub(crate) fn pulled(&self, time: Duration, bytes: u64) {
         let size = match bytes {
             0 => "unknown",
-            ..10_000_000 => "under 10 MB",
-            ..100_000_000 => "under 100 MB",
-            ..1_000_000_000 => "under 1 GB",
+            1..10_000_000 => "under 10 MB",
+            10_000_000..100_000_000 => "under 100 MB",
+            100_000_000..1_000_000_000 => "under 1 GB",
             _ => "1 GB and more",
         };
         self.pull_seconds

@@ -3,8 +3,6 @@
 //! containerd tells the kubelet that an image is pinned when the image's record has a certain label. Beside it lies a label of ours
 //! with the end, so that the end is known after any restart, and pins that others have set are never touched.
 
-use std::collections::HashMap;
-
 use containerd_client::services::v1 as services;
 use containerd_client::services::v1::images_client::ImagesClient;
 use jiff::Timestamp;
@@ -55,7 +53,7 @@ impl Pins {
                 text: "the answer names no content".to_owned(),
             });
         };
-        let by_us = end(&found.labels);
+        let by_us = end(&found);
         let by_others = by_us.is_none() && found.labels.contains_key(PINNED_LABEL.0);
         if by_others || by_us.is_some_and(|by_us| by_us >= until) {
             return Ok(true);
@@ -73,7 +71,7 @@ impl Pins {
         let answer = within("ListImages", CALL_TIMEOUT, client.list(in_namespace(request))).await?;
         let mut next: Option<Timestamp> = None;
         for image in answer.images.into_iter().filter(|image| image.target.is_some()) {
-            match end(&image.labels) {
+            match end(&image) {
                 Some(until) if until > now => next = Some(next.map_or(until, |next| next.min(until))),
                 _ => {
                     tracing::info!(image = image.name, "image is no longer kept from the kubelet");
@@ -105,9 +103,8 @@ impl Pins {
 }
 
 /// The end of a pin of ours. One that cannot be read is over.
-#[expect(clippy::disallowed_types, reason = "the generated type of the labels")]
-fn end(labels: &HashMap<String, String>) -> Option<Timestamp> {
-    let text = labels.get(UNTIL_LABEL)?;
+fn end(image: &services::Image) -> Option<Timestamp> {
+    let text = image.labels.get(UNTIL_LABEL)?;
     Some(text.parse().unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
@@ -146,9 +143,14 @@ mod tests {
 
     #[test]
     fn an_end_that_cannot_be_read_is_over() {
-        let labels = |text: &str| [(UNTIL_LABEL.to_owned(), text.to_owned())].into();
-        assert_eq!(end(&labels("soon")), Some(Timestamp::UNIX_EPOCH));
-        assert!(end(&labels("2026-11-30T12:00:00Z")).is_some_and(|end| end > Timestamp::UNIX_EPOCH));
-        assert_eq!(end(&[("other".to_owned(), "x".to_owned())].into()), None);
+        let image = |label: &str, text: &str| services::Image {
+            labels: [(label.to_owned(), text.to_owned())].into(),
+            ..Default::default()
+        };
+        let soon = image(UNTIL_LABEL, "soon");
+        assert_eq!(end(&soon), Some(Timestamp::UNIX_EPOCH));
+        let later = end(&image(UNTIL_LABEL, "2026-11-30T12:00:00Z"));
+        assert!(later.is_some_and(|end| end > Timestamp::UNIX_EPOCH));
+        assert_eq!(end(&image("other", "x")), None);
     }
 }
