@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::StreamExt;
 use jiff::Timestamp;
 use kruise_api::ids::JobUid;
-use kruise_planner::image_list_job::ListEvent;
+use kruise_planner::image_list_job::{ListEvent, NewChild};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -171,21 +171,7 @@ pub(super) async fn carry_out(lists: &dyn Lists, work: Work) -> Done {
             }
         }
     }
-    for child in plan.create {
-        let (canonical, image) = (child.image.clone(), child.spec.image.clone());
-        match lists.create(list.clone(), child).await {
-            Ok(child) => done.created.push(child),
-            Err(ApiFailure::Refused(message)) => {
-                tell(lists, &list, ListEvent::failed(&image, &message)).await;
-                done.refused = Some((canonical, message));
-                break;
-            }
-            Err(failure) => {
-                done.failure = Some(failure);
-                break;
-            }
-        }
-    }
+    create(lists, &list, plan.create, &mut done).await;
     for patch in plan.patch {
         if let Err(failure) = lists.patch(list.clone(), patch).await {
             done.failure.get_or_insert(failure);
@@ -208,6 +194,24 @@ pub(super) async fn carry_out(lists: &dyn Lists, work: Work) -> Done {
         tell(lists, &list, ListEvent::deleted(done.deleted.len())).await;
     }
     done
+}
+
+async fn create(lists: &dyn Lists, list: &ListObject, children: Vec<NewChild>, done: &mut Done) {
+    for child in children {
+        let (canonical, image) = (child.image.clone(), child.spec.image.clone());
+        match lists.create(list.clone(), child).await {
+            Ok(child) => done.created.push(child),
+            Err(ApiFailure::Refused(message)) => {
+                tell(lists, list, ListEvent::failed(&image, &message)).await;
+                done.refused = Some((canonical, message));
+                break;
+            }
+            Err(failure) => {
+                done.failure = Some(failure);
+                break;
+            }
+        }
+    }
 }
 
 async fn write_status(

@@ -504,3 +504,48 @@ async fn nobody_is_asked_when_nobody_leads_or_the_call_was_forwarded_once() {
     let details = tonic_types::StatusExt::get_error_details(&refused);
     assert_eq!(details.error_info().expect("there").reason, "NOT_LEADER");
 }
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_see_tasks_is_told_why_a_job_waits() {
+    let bed = bed().await;
+    let _attached = bed.attach("node1").await;
+    bed.cluster.create_job("a", &json!({"parallelism": 0}));
+    // Until no agent of an earlier leader can be at work any more.
+    tokio::time::sleep(Duration::from_secs(130)).await;
+    let ask = async |token: &str, job: &str| {
+        let request = ExplainJobRequest {
+            job: job.into(),
+            node_name: String::new(),
+        };
+        let answer = client(&bed.channel).explain_job(with_token(token, request)).await;
+        answer.map(tonic::Response::into_inner)
+    };
+    let told = ask("person-ann", "ns/a").await.expect("allowed");
+    assert_eq!(told.waiting[0].reason, "Paused");
+    assert_eq!(told.job.expect("set").desired, 3);
+    let nodes: Vec<_> = told
+        .nodes
+        .iter()
+        .map(|node| (node.node_name.as_str(), node.state.as_str()))
+        .collect();
+    assert_eq!(
+        nodes,
+        [
+            ("node1", "Pending"),
+            ("node2", "AgentAway"),
+            ("node3", "AgentAway")
+        ]
+    );
+    assert_eq!(
+        ask("person-ann", "ns/b").await.expect_err("unknown").code(),
+        Code::NotFound
+    );
+    assert_eq!(
+        ask("person-ann", "b").await.expect_err("no name").code(),
+        Code::InvalidArgument
+    );
+    assert_eq!(
+        ask("nobody", "ns/a").await.expect_err("unknown caller").code(),
+        Code::Unauthenticated
+    );
+}

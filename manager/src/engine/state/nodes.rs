@@ -346,6 +346,8 @@ mod tests {
                 is_true,
                 since: at(since),
             }),
+            cordoned: false,
+            pressure: None,
         }
     }
 

@@ -63,10 +63,6 @@ impl PullOrder {
         &self.image
     }
 
-    pub(crate) fn priority(&self) -> u32 {
-        self.priority
-    }
-
     /// The same task after an edit: what may change while it is under way does, the rest stays as it was ordered.
     pub(crate) fn edited(&self, wanted: &Self) -> Self {
         Self {

@@ -16,7 +16,7 @@ use kruise_proto::task::{self, TaskStatus};
 
 use super::super::event::{Change, Effect, Now};
 use super::jobs::{JobEntry, Pods, Waiting};
-use super::orders::PullOrder;
+use super::orders::{PullOrder, priority_of};
 use super::secrets::Gate;
 use super::tasks::{Stage, Task};
 use super::{EngineState, mono_of, wall_of};
@@ -122,7 +122,10 @@ impl EngineState {
             .iter()
             .map(|(other, entry, image)| Claim {
                 host: image.host(),
-                priority: entry.order.as_ref().map_or(0, |order| order.priority()),
+                priority: priority_of(
+                    &entry.object,
+                    &PullOptions::parse(&entry.object.annotations).unwrap_or_default(),
+                ),
                 began: entry.object.created.as_millisecond(),
                 in_flight: self
                     .tasks

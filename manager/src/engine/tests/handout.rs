@@ -4,6 +4,7 @@ use kruise_proto::dispatch::Refusal;
 use kruise_proto::task::{Phase, Reason};
 use serde_json::json;
 
+use super::extras::pod;
 use super::world::*;
 use crate::engine::event::{AttachRefused, CloseReason, Event};
 use crate::engine::objects::Listing;

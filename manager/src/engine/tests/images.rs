@@ -59,12 +59,17 @@ impl World {
             count += 1;
             let mut image = self.images[&node].clone();
             match write {
-                ImageWrite::Status { version, patch, events } => {
+                ImageWrite::Status {
+                    version,
+                    patch,
+                    events,
+                } => {
                     assert_eq!(version, image.version);
                     let mut status = serde_json::to_value(&image.status).expect("json");
                     merge(&mut status, &patch);
                     image.status = serde_json::from_value(status).expect("a status");
-                    self.told_events.extend(events.into_iter().map(|event| event.reason));
+                    self.told_events
+                        .extend(events.into_iter().map(|event| event.reason));
                 }
                 ImageWrite::Spec { body } => {
                     let mut spec = serde_json::to_value(&image.spec).expect("json");
@@ -73,7 +78,10 @@ impl World {
                 }
                 ImageWrite::Delete => {
                     self.images.remove(&node);
-                    self.event(Event::ImageWritten { node, result: Ok(None) });
+                    self.event(Event::ImageWritten {
+                        node,
+                        result: Ok(None),
+                    });
                     continue;
                 }
             }
@@ -110,12 +118,18 @@ fn a_tag_written_by_hand_is_pulled_and_answered() {
     assert!(world.told("node1").saved.is_empty(), "not before it is stored");
     world.finish_image_writes();
     let tag = world.tag();
-    assert_eq!((tag.phase.as_str(), tag.progress, tag.image_id.as_str()), ("Succeeded", 100, "nginx@sha256:0f"));
+    assert_eq!(
+        (tag.phase.as_str(), tag.progress, tag.image_id.as_str()),
+        ("Succeeded", 100, "nginx@sha256:0f")
+    );
     assert_eq!(world.told("node1").saved, [task]);
     assert_eq!(world.told_events, ["PullImageSucceed"]);
     world.pass_alive(3_600);
     assert_eq!(world.finish_image_writes(), 0, "at rest nothing is written");
-    assert!(world.writes.is_empty(), "nothing is written on jobs that do not exist");
+    assert!(
+        world.writes.is_empty(),
+        "nothing is written on jobs that do not exist"
+    );
 }
 
 #[test]
@@ -124,7 +138,10 @@ fn another_version_is_pulled_again_and_a_tag_that_goes_is_stopped() {
     world.finish_image_writes();
     world.fail("node1", Reason::NotFound);
     world.finish_image_writes();
-    assert_eq!((world.tag().phase.as_str(), world.tag().message.as_str()), ("Failed", "NotFound: why"));
+    assert_eq!(
+        (world.tag().phase.as_str(), world.tag().message.as_str()),
+        ("Failed", "NotFound: why")
+    );
     assert!(world.orders("node1").is_empty());
     world.edit_image(|image| image.spec.images.get_mut("nginx").expect("there").tags[0].version = 3);
     let task = world.orders("node1").remove(0);
@@ -135,7 +152,14 @@ fn another_version_is_pulled_again_and_a_tag_that_goes_is_stopped() {
     world.edit_image(|image| image.spec.images.clear());
     assert_eq!(world.told("node1").cancels.len(), 1);
     world.finish_image_writes();
-    assert!(world.images[&"node1".into()].status.as_ref().expect("written").image_statuses.is_empty());
+    assert!(
+        world.images[&"node1".into()]
+            .status
+            .as_ref()
+            .expect("written")
+            .image_statuses
+            .is_empty()
+    );
 }
 
 #[test]
@@ -169,7 +193,8 @@ fn a_failover_adopts_the_pull_of_a_node_image() {
 fn a_fake_node_image_is_selected_like_a_node_and_fails_after_ten_minutes() {
     let mut world = World::new(1, &json!({"parallelism": 5}));
     let mut fake = image("ghost", &json!({}));
-    fake.labels.insert("apps.kruise.io/fake-nodeimage".into(), "true".into());
+    fake.labels
+        .insert("apps.kruise.io/fake-nodeimage".into(), "true".into());
     world.apply_image(fake);
     world.attach("node1");
     world.finish_writes();
@@ -179,11 +204,15 @@ fn a_fake_node_image_is_selected_like_a_node_and_fails_after_ten_minutes() {
     world.finish_writes();
     let status = world.status();
     assert_eq!((status.succeeded, status.failed), (1, 1));
-    assert_eq!(status.failures[0].message, "node has not responded for a long time");
+    assert_eq!(
+        status.failures[0].message,
+        "node has not responded for a long time"
+    );
     // A list of the real nodes does not drop it, and it goes with its NodeImage.
     let mut world = World::new(1, &json!({"parallelism": 0}));
     let mut fake = image("ghost", &json!({}));
-    fake.labels.insert("apps.kruise.io/fake-nodeimage".into(), String::new());
+    fake.labels
+        .insert("apps.kruise.io/fake-nodeimage".into(), String::new());
     world.apply_image(fake);
     world.list();
     world.pass_alive(31);
@@ -209,7 +238,12 @@ fn a_request_for_a_node_without_an_agent_is_answered_after_ten_minutes() {
         world.finish_image_writes();
     }
     assert_eq!(world.tag().phase, "Failed");
-    assert!(world.tag().message.contains("node has not responded for a long time"));
+    assert!(
+        world
+            .tag()
+            .message
+            .contains("node has not responded for a long time")
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod adoption;
 pub(crate) mod cluster;
+mod extras;
 mod failover;
 mod handout;
 mod images;

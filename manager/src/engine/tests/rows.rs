@@ -81,7 +81,11 @@ fn row_13_a_second_job_for_the_same_image_stops_nothing() {
     assert!(world.told("node1").cancels.is_empty());
     let after = world.orders("node1");
     assert!(before.iter().all(|task| after.contains(task)) && after.len() == 2);
-    assert_eq!(world.told("node1").sets, 1, "the running task was not even named again");
+    assert_eq!(
+        world.told("node1").sets,
+        1,
+        "the running task was not even named again"
+    );
 }
 
 #[test]
@@ -125,9 +129,14 @@ fn row_24_a_task_that_was_taken_back_reports_to_nobody() {
 #[test]
 fn row_27_nothing_but_the_job_itself_is_needed_to_end_or_delete_it() {
     let mut world = World::new(1, &json!({"pullSecrets": ["pull"]}));
-    world.edit("a", |job| job.finalizers = vec!["apps.kruise.io/deletion-protection".into()]);
+    world.edit("a", |job| {
+        job.finalizers = vec!["apps.kruise.io/deletion-protection".into()]
+    });
     world.finish_writes();
-    assert!(world.job("a").finalizers.is_empty(), "the old finalizer goes, and none of ours comes");
+    assert!(
+        world.job("a").finalizers.is_empty(),
+        "the old finalizer goes, and none of ours comes"
+    );
     world.edit("a", |job| job.deleting = true);
     world.attach("node1");
     assert!(world.pulling().is_empty());
@@ -135,7 +144,10 @@ fn row_27_nothing_but_the_job_itself_is_needed_to_end_or_delete_it() {
 
 #[test]
 fn row_2221_an_edit_of_the_policy_reaches_pulls_that_run() {
-    let mut world = World::new(2, &json!({"parallelism": 2, "pullPolicy": {"timeoutSeconds": 60}}));
+    let mut world = World::new(
+        2,
+        &json!({"parallelism": 2, "pullPolicy": {"timeoutSeconds": 60}}),
+    );
     world.attach("node1");
     world.attach("node2");
     world.report("node1", Phase::Pulling);
@@ -149,15 +161,24 @@ fn row_2221_an_edit_of_the_policy_reaches_pulls_that_run() {
     world.ack("node1");
     assert_eq!(world.orders("node1"), before, "the same task");
     let order = pull(&world, "node1", "a");
-    assert_eq!((order.attempt_timeout.expect("set").seconds, order.backoff_limit), (900, 9));
+    assert_eq!(
+        (order.attempt_timeout.expect("set").seconds, order.backoff_limit),
+        (900, 9)
+    );
     assert_eq!(
         order.policy(),
         kruise_proto::dispatch::pull_image::Policy::IfNotPresent,
         "whether to ask the registry is settled once a pull runs"
     );
     let sets = world.told("node1").sets;
-    world.edit("a", |job| job.spec.parallelism = serde_json::from_value(json!(1)).expect("a number"));
-    assert_eq!(world.told("node1").sets, sets, "an edit that is no business of the task does not reach its node");
+    world.edit("a", |job| {
+        job.spec.parallelism = serde_json::from_value(json!(1)).expect("a number")
+    });
+    assert_eq!(
+        world.told("node1").sets,
+        sets,
+        "an edit that is no business of the task does not reach its node"
+    );
 }
 
 #[test]
@@ -193,7 +214,11 @@ fn a_node_in_trouble_gets_nothing_new_until_it_is_well() {
     assert_eq!(world.pulling(), ["node2"]);
     world.event(trouble(None));
     world.report("node2", Phase::Succeeded);
-    assert_eq!(world.pulling(), ["node1", "node2"], "node2's result waits for its write");
+    assert_eq!(
+        world.pulling(),
+        ["node1", "node2"],
+        "node2's result waits for its write"
+    );
 }
 
 #[test]
@@ -213,7 +238,11 @@ fn a_cap_of_the_cluster_is_shared_and_freed_slots_are_used_at_once() {
             .count()
     };
     assert_eq!(of_second(&world), 1, "the job with the fewest pulls comes first");
-    let waiting = &world.state.explain(&world.job("b").key.clone(), None, world.now).expect("known").waiting;
+    let waiting = &world
+        .state
+        .explain(&world.job("b").key.clone(), None, world.now)
+        .expect("known")
+        .waiting;
     assert_eq!(waiting[0].reason, "Capped");
     assert!(waiting[0].message.contains("2 pulls"), "{waiting:?}");
 }
@@ -252,20 +281,40 @@ fn people_are_told_why_a_job_waits() {
     world.attach("node2");
     let key = world.job("a").key.clone();
     let told = world.state.explain(&key, None, world.now).expect("known");
-    let reasons: Vec<_> = told.waiting.iter().map(|waiting| waiting.reason.as_str()).collect();
+    let reasons: Vec<_> = told
+        .waiting
+        .iter()
+        .map(|waiting| waiting.reason.as_str())
+        .collect();
     assert_eq!(reasons, ["WindowFull", "AgentAway"]);
     let nodes: Vec<_> = told
         .nodes
         .iter()
         .map(|node| (node.node_name.as_str(), node.state.as_str(), node.place))
         .collect();
-    assert_eq!(nodes, [("node1", "Queued", 0), ("node2", "Pending", 1), ("node3", "AgentAway", 0)]);
+    assert_eq!(
+        nodes,
+        [
+            ("node1", "Queued", 0),
+            ("node2", "Pending", 1),
+            ("node3", "AgentAway", 0)
+        ]
+    );
     let settings = told.settings.expect("set");
-    assert_eq!((settings.parallelism, settings.priority, settings.round), (1, 50, 1));
-    let one = world.state.explain(&key, Some(&NodeName::from("node2")), world.now).expect("known");
+    assert_eq!(
+        (settings.parallelism, settings.priority, settings.round),
+        (1, 50, 1)
+    );
+    let one = world
+        .state
+        .explain(&key, Some(&NodeName::from("node2")), world.now)
+        .expect("known");
     assert_eq!(one.nodes.len(), 1);
     world.fail("node1", Reason::NotFound);
     world.finish_writes();
     let told = world.state.explain(&key, None, world.now).expect("known");
-    assert_eq!((told.failures[0].reason.as_str(), told.failures[0].nodes), ("NotFound", 1));
+    assert_eq!(
+        (told.failures[0].reason.as_str(), told.failures[0].nodes),
+        ("NotFound", 1)
+    );
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use kruise_api::ids::{Epoch, JobUid, NodeName, ObjectKey, TaskId};
 use kruise_api::image_pull_job::ImagePullJobStatus;
-use kruise_planner::job::{JobEvent, PodPhase, PodView};
+use kruise_planner::job::JobEvent;
 use kruise_proto::dispatch::{Ack, Cancel, Hello, Order, Refusal, order};
 use kruise_proto::task::{Phase, Reason, TaskStatus};
 use serde_json::{Value, json};
@@ -311,33 +311,6 @@ impl World {
         self.say_hello(&format!("uid-{node}"), hello)
     }
 
-    /// A node answers the question that it was asked.
-    pub(super) fn answer(&mut self, node: &str, present: bool) {
-        use kruise_proto::dispatch::{ProbeAnswer, probe_answer::Presence};
-        let image = self.told(node).probes.last().expect("was asked").clone();
-        let mut answer = ProbeAnswer {
-            image,
-            ..ProbeAnswer::default()
-        };
-        answer.set_presence(if present { Presence::Present } else { Presence::Absent });
-        let session = self.session(node);
-        self.event(Event::Probed { session, answer });
-    }
-
-    /// From now on no more than so many pulls at once.
-    pub(super) fn cap(&mut self, total: u32) {
-        let config = EngineConfig {
-            caps: kruise_planner::job::Caps {
-                total: Some(total),
-                per_registry: None,
-            },
-            ..config()
-        };
-        self.state = EngineState::new(config, Epoch(7), self.now, Default::default());
-        self.list();
-        self.event(Event::AgentNodes(BTreeSet::new()));
-    }
-
     pub(super) fn session(&self, node: &str) -> SessionId {
         self.sessions[&NodeName::from(node)]
     }
@@ -601,19 +574,5 @@ pub(crate) fn merge(target: &mut Value, patch: &Value) {
         } else {
             merge(target.entry(key).or_insert(Value::Null), value);
         }
-    }
-}
-
-/// A pod that runs and is Ready.
-pub(super) fn pod(name: &str, node: &str) -> PodView {
-    PodView {
-        name: name.to_owned(),
-        node: node.into(),
-        phase: PodPhase::Running,
-        ready: true,
-        ready_since: None,
-        deletion_cost: 0,
-        restarts: 0,
-        created: Timestamp::UNIX_EPOCH,
     }
 }
