@@ -144,7 +144,7 @@ impl PullOptions {
                     })?);
             }
             _ => {
-                let nearest = crate::nearest::nearest(key, ALL.into_iter());
+                let nearest = crate::nearest::nearest(key, ALL);
                 return Err(nearest.map_or_else(
                     || format!("known are {}", ALL.join(", ")),
                     |nearest| format!("there is no such annotation; did you mean {nearest}?"),

@@ -90,6 +90,7 @@ fn status(job: Job, image: &ImageRef) -> ImagePullJobStatus {
             image: image.canonical().to_owned(),
             succeeded: done.encode(),
             failed: String::new(),
+            next_round: None,
         }),
         ..ImagePullJobStatus::default()
     }
@@ -125,6 +126,11 @@ fn ask(question: &Question) -> Answer {
         uid: uid(node),
         labels: BTreeMap::new(),
         agent: agent(node),
+        created: second(0),
+        cordoned: false,
+        trouble: None,
+        busy: false,
+        answers_probes: false,
     };
     let nodes = (0..NODES).map(|node| (name(node), view(node))).collect();
     let tasks = (0..NODES)
@@ -137,6 +143,11 @@ fn ask(question: &Question) -> Answer {
         generation: 1,
         deleting: false,
         legacy_finalizer: false,
+        annotations: &BTreeMap::new(),
+        owner: None,
+        ready_pods: None,
+        room: None,
+        bytes: None,
         spec: &spec,
         status: Some(&status),
         nodes: &nodes,

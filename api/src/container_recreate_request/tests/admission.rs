@@ -102,7 +102,7 @@ fn specs_that_are_refused() {
             |spec| {
                 spec.strategy
                     .get_or_insert_default()
-                    .termination_grace_period_seconds = Some(-1)
+                    .termination_grace_period_seconds = Some(-1);
             },
             "terminationGracePeriodSeconds must be non-negative integer",
         ),
@@ -135,7 +135,7 @@ fn pods_that_are_refused() {
         (
             |pod| {
                 pod.metadata.deletion_timestamp =
-                    Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").expect("a time"))
+                    Some(serde_json::from_str("\"2026-01-01T00:00:00Z\"").expect("a time"));
             },
             "not allowed to recreate containers in an inactive Pod",
         ),

@@ -106,7 +106,7 @@ fn secrets_stay_and_an_edit_of_an_ended_job_is_told_to_be_void() {
     let old = job(&json!({"pullSecrets": ["a", "b"]}));
     let other = job(&json!({"pullSecrets": ["b", "a"]}));
     assert!(validate(&other, Some(&old), None).is_err());
-    let mut ended = old.clone();
+    let mut ended = old;
     let status = json!({"desired": 0, "completionTime": "2026-01-01T00:00:00Z"});
     ended.status = Some(serde_json::from_value(status).expect("a status"));
     let edited = job(&json!({"pullSecrets": ["a", "b"], "parallelism": 3}));
