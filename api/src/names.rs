@@ -28,6 +28,10 @@ pub const VIEWER_SERVICE_ACCOUNT: &str = "kruise-viewer";
 pub const MANAGER_SERVICE: &str = "kruise-manager";
 /// Service in front of the manager's webhooks.
 pub const WEBHOOK_SERVICE: &str = "kruise-webhook-service";
+/// Name of the chart's MutatingWebhookConfiguration, as OpenKruise calls it.
+pub const MUTATING_WEBHOOKS: &str = "kruise-mutating-webhook-configuration";
+/// Name of the chart's ValidatingWebhookConfiguration, as OpenKruise calls it.
+pub const VALIDATING_WEBHOOKS: &str = "kruise-validating-webhook-configuration";
 /// TLS server name of the manager, whatever address is dialled.
 pub const MANAGER_SERVER_NAME: &str = "kruise-manager.kruise-system.svc";
 

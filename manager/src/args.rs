@@ -2,8 +2,11 @@
 //!
 //! Unknown flags and gates are refused with the nearest known one. Flags of OpenKruise that have nothing to act on are accepted, so that
 //! arguments written for it keep working, and listed as such in the help and in the log.
+//!
+//! A value comes from the file of `--config`, from an environment variable, or from the command line; the later wins.
 
 mod inert;
+mod layers;
 mod values;
 
 use std::ffi::OsString;
@@ -21,7 +24,8 @@ use crate::engine::EngineConfig;
 use crate::telemetry::LogFormat;
 use crate::trust::Policy;
 
-use values::{Listen, boolean, duration, listen};
+pub use values::Listen;
+use values::{boolean, duration, listen};
 
 /// Manager of kruise-rs: hands out image pulls to node agents and keeps count.
 #[derive(Debug, Parser)]
@@ -36,6 +40,9 @@ struct Flags {
     /// Address of /healthz, /livez and /readyz; 0 means none.
     #[arg(long, default_value = ":8000", value_parser = listen, help_heading = "Listeners")]
     health_probe_addr: Listen,
+    /// Port of the webhooks (TLS); 0 means none.
+    #[arg(long, default_value = "9876", help_heading = "Listeners")]
+    port: u16,
 
     /// Elect a leader among the replicas. Without it this must be the only one.
     #[arg(long, default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = "Leader election")]
@@ -95,6 +102,14 @@ struct Flags {
     #[arg(long, default_value = "5m", value_parser = duration, help_heading = "Trust")]
     trust_overlap: Duration,
 
+    /// File with settings, in YAML: names of flags with their values. Environment variables (KRUISE_FLAG_ and the name in capitals, as
+    /// KRUISE_FLAG_METRICS_ADDR) go before it, flags before both.
+    #[arg(long, value_name = "FILE", help_heading = "General")]
+    config: Option<String>,
+    /// Look at something and end, with an exit code that tells: connection (do the Services answer with a certificate that agents
+    /// trust), uninstall (would objects be left alone).
+    #[arg(long, value_enum, value_name = "WHAT", help_heading = "General")]
+    check: Option<Check>,
     /// Most image pulls in flight at once in the whole cluster, over all jobs; 0 means no limit.
     #[arg(long, default_value = "0", help_heading = "Image pulls")]
     max_pulls_in_flight: u32,
@@ -118,6 +133,15 @@ struct Flags {
     /// Print the flags in force and end.
     #[arg(long, num_args = 0..=1, require_equals = true, default_value = "false", default_missing_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = "General")]
     print_config: bool,
+}
+
+/// What `--check` looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Check {
+    /// Whether the Services answer, with a certificate that agents trust.
+    Connection,
+    /// Whether objects would be left without anybody to look after them.
+    Uninstall,
 }
 
 /// Everything that was settled before start.
@@ -156,6 +180,8 @@ pub struct Listeners {
     pub metrics: Listen,
     /// Health.
     pub health: Listen,
+    /// Webhooks.
+    pub webhooks: Listen,
 }
 
 /// How to elect a leader.
@@ -198,6 +224,8 @@ pub enum Request {
     Run(Box<Config>),
     /// Print this and end.
     Print(String),
+    /// Look at this and end.
+    Check(Check, PodInfo),
 }
 
 /// Reads command line and environment.
@@ -209,11 +237,18 @@ where
     I: IntoIterator,
     I::Item: Into<OsString> + Clone,
 {
-    let mut command = inert::add(Flags::command());
+    let mut command = inert::add(Flags::command()).args_override_self(true);
+    let arguments = layers::lay(&command, arguments, &environment)
+        .map_err(|words| command.error(ErrorKind::ValueValidation, words))?;
     let matches = command.try_get_matches_from_mut(arguments)?;
     let flags = Flags::from_arg_matches(&matches)?;
     if flags.print_config {
         return Ok(Request::Print(shown(&command, &matches)));
+    }
+    if let Some(check) = flags.check {
+        return pod(&environment)
+            .map(|pod| Request::Check(check, pod))
+            .map_err(|words| command.error(ErrorKind::ValueValidation, words));
     }
     let config = settle(flags, inert::given(&matches), environment);
     config
@@ -250,6 +285,10 @@ fn settle(
             grpc: flags.grpc_addr,
             metrics: flags.metrics_addr,
             health: flags.health_probe_addr,
+            webhooks: match flags.port {
+                0 => Listen::Off,
+                port => Listen::Everywhere(port),
+            },
         },
         pod,
         trust_secret: flags.trust_secret,
@@ -376,7 +415,10 @@ impl Config {
 fn shown(command: &clap::Command, matches: &ArgMatches) -> String {
     let mut lines: Vec<String> = command
         .get_arguments()
-        .filter(|flag| flag.get_long().is_some_and(|name| name != "print-config"))
+        .filter(|flag| {
+            flag.get_long()
+                .is_some_and(|name| !["print-config", "config"].contains(&name))
+        })
         .filter_map(|flag| {
             let values: Vec<_> = matches
                 .get_raw(flag.get_id().as_str())?

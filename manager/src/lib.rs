@@ -5,6 +5,7 @@
 //! guards that the shell hands to it. [`run`] is where they meet.
 
 pub mod args;
+pub mod check;
 pub mod clock;
 pub mod dispatch;
 pub mod engine;
@@ -20,3 +21,4 @@ pub mod telemetry;
 #[cfg(test)]
 mod testing;
 pub mod trust;
+pub mod webhook;

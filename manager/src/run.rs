@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
+use kruise_api::names::{MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS};
 use kruise_planner::lease::{Loss, Timing};
 use rustix::process::{DumpableBehavior, set_dumpable_behavior};
 use tokio::net::TcpListener;
@@ -19,7 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::service::Routes;
 
-use crate::args::{Config, Election};
+use crate::args::{Config, Election, Listen};
 use crate::clock::{Monotonic, wall_unix_ms};
 use crate::engine::{self, Engine, EngineHandle};
 use crate::identity::{self, ApiVerifier, Identity};
@@ -27,7 +28,8 @@ use crate::kubeapi::Api;
 use crate::leader::{self, Control, Driver, LeaderState, Leadership};
 use crate::serve::{Check, Health, Limits, Reporter, ServingStatus, common_services, grpc, serve_http};
 use crate::telemetry::{Metrics, chain, init_logs};
-use crate::trust::{self, Serving, Store};
+use crate::trust::{self, Healer, Serving, Store, Target};
+use crate::webhook::{self, KubeLookup, WebhookMetrics};
 use crate::{dispatch, image_list, inspect, restart};
 
 /// For calls under way when the process is told to end. Together with a retry period it stays below the time in which others shall take over.
@@ -36,6 +38,8 @@ const GRACE: Duration = Duration::from_secs(2);
 const THREADS: usize = 4;
 /// For learning the signing keys and what tokens are bound to, before the first agent is let in.
 const INFORMED: Duration = Duration::from_secs(5);
+/// Before the webhooks stop, after this replica has said that it is not ready: the way of that news to the API server's own proxy.
+const LINGER: Duration = Duration::from_secs(3);
 /// For letting go of the lease.
 const RELEASE: Duration = Duration::from_secs(5);
 
@@ -97,13 +101,11 @@ async fn manage(config: Config) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let serving = Serving::default();
     let api = api(&config, &leadership, &metrics).await?;
+    let healer = healer(&config, &api);
     let parts = Parts {
         verifier: verifier(&config, &api, &clock),
         api,
-        health: Health::new(vec![Check::new("serving-certificate", {
-            let serving = serving.clone();
-            move || serving.is_ready()
-        })]),
+        health: Health::new(checks(&serving, healer.as_ref())),
         metrics,
         clock,
         leadership,
@@ -118,6 +120,7 @@ async fn manage(config: Config) -> anyhow::Result<()> {
     let listener = listener.context("gRPC needs an address")?;
     plain_http(&config, &parts)?;
     trust_store(&config, &parts);
+    webhooks(&config, &parts, healer)?;
     parts.verifier.learn(parts.rest.clone());
     let ready = async { tokio::join!(certificate(&parts.serving), parts.verifier.informed(INFORMED)) };
     tokio::select! {
@@ -164,7 +167,11 @@ async fn serve(
             tracing::info!("some connections were still open");
         }
         lease_stop.cancel();
-        tokio::time::timeout(RELEASE, &mut lease).await
+        let ended = tokio::time::timeout(RELEASE, &mut lease).await;
+        if config.listeners.webhooks != Listen::Off {
+            tokio::time::sleep(LINGER).await;
+        }
+        ended
     };
     let ended = tokio::select! {
         ended = end => ended,
@@ -245,6 +252,57 @@ fn trust_store(config: &Config, parts: &Parts) {
         parts.metrics.serve.clone(),
     );
     tokio::spawn(store.run(parts.rest.clone()));
+}
+
+/// What must hold for this replica to be ready.
+fn checks(serving: &Serving, healer: Option<&Healer>) -> Vec<Check> {
+    let mut checks = vec![Check::new("serving-certificate", {
+        let serving = serving.clone();
+        move || serving.is_ready()
+    })];
+    if let Some(healer) = healer.cloned() {
+        checks.push(Check::new("webhook-authorities", move || healer.was_in_order()));
+    }
+    checks
+}
+
+/// Looks after the authorities of what the chart installs for our webhooks; nobody does without webhooks.
+fn healer(config: &Config, api: &Api) -> Option<Healer> {
+    if config.listeners.webhooks == Listen::Off {
+        return None;
+    }
+    let converted = kruise_api::crd::all().into_iter().filter(|definition| {
+        let conversion = definition.spec.conversion.as_ref();
+        conversion.is_some_and(|conversion| conversion.strategy == "Webhook")
+    });
+    let names = converted.filter_map(|definition| definition.metadata.name);
+    let mut targets: Vec<Target> = names.map(Target::Definition).collect();
+    targets.push(Target::Mutating(MUTATING_WEBHOOKS.to_owned()));
+    targets.push(Target::Validating(VALIDATING_WEBHOOKS.to_owned()));
+    let (namespace, map) = (config.pod.namespace.clone(), config.trust_configmap.clone());
+    Some(Healer::new(api.clone(), namespace, map, targets))
+}
+
+/// Webhooks, on every replica and before any certificate is there: until then handshakes fail.
+fn webhooks(config: &Config, parts: &Parts, healer: Option<Healer>) -> anyhow::Result<()> {
+    let address = config.listeners.webhooks;
+    let listener = address.bind().with_context(|| format!("webhooks on {address}"))?;
+    let (Some(listener), Some(healer)) = (listener, healer) else {
+        return Ok(());
+    };
+    let metrics = WebhookMetrics::default();
+    parts.metrics.register(|registry| metrics.register(registry));
+    let deps = webhook::Deps {
+        serving: parts.serving.clone(),
+        lookup: Arc::new(KubeLookup(parts.api.clone())),
+        switched_off: config.engine.switched_off,
+        gates: config.gates.clone(),
+        time: parts.api.clock().clone(),
+        metrics,
+    };
+    tokio::spawn(webhook::serve(listener, deps, parts.rest.clone()));
+    tokio::spawn(healer.run(parts.rest.clone()));
+    Ok(())
 }
 
 /// Waits until there is something to serve with.

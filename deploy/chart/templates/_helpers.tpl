@@ -71,6 +71,23 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{- toYaml $spread -}}
 {{- end -}}
 
+{{/* Whether the CRD of a kind is in this chart. Context: dict "root" $ "plural" PLURAL. */}}
+{{- define "kruise.serves" -}}
+{{- if .root.Files.Get (printf "files/crds/apps.kruise.io_%s.yaml" .plural) -}}true{{- end -}}
+{{- end -}}
+
+{{/* Names of the CRDs that are converted by a webhook. */}}
+{{- define "kruise.converted" -}}
+{{- $names := list -}}
+{{- range $path, $_ := .Files.Glob "files/crds/*.yaml" -}}
+{{- $crd := $.Files.Get $path | fromYaml -}}
+{{- if eq (dig "spec" "conversion" "strategy" "None" $crd) "Webhook" -}}
+{{- $names = append $names $crd.metadata.name -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $names -}}
+{{- end -}}
+
 {{/* Kinds of OpenKruise that people make objects of, by API group; those whose CRD is in this chart are served. */}}
 {{- define "kruise.unserved" -}}
 {{- $kinds := dict
@@ -91,4 +108,103 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{- end -}}
 {{- end -}}
 {{- toYaml $found -}}
+{{- end -}}
+
+{{/* Labels and annotations of webhook configurations. */}}
+{{- define "kruise.webhookMetadata" -}}
+labels:
+  {{- include "kruise.labels" . | nindent 2 }}
+{{- $annotations := deepCopy .Values.externalCerts.annotations -}}
+{{- if .Values.webhookConfiguration.aksIntegration -}}
+{{- $_ := set $annotations "admissions.enforcer/disabled" "true" -}}
+{{- end -}}
+{{- with $annotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* One webhook of a kind of ours. Context: dict "root" $ "verb" VERB "prefix" PREFIX "of" (dict "kind" "plural" "scope"). */}}
+{{- define "kruise.webhook" -}}
+- name: {{ .prefix }}{{ .of.kind }}.kb.io
+  admissionReviewVersions: ["v1"]
+  sideEffects: None
+  matchPolicy: Equivalent
+  failurePolicy: {{ if .of.closed }}Fail{{ else }}{{ .root.Values.webhookConfiguration.failurePolicy | default "Ignore" }}{{ end }}
+  timeoutSeconds: {{ .root.Values.webhookConfiguration.timeoutSeconds }}
+  clientConfig:
+    service:
+      name: kruise-webhook-service
+      namespace: {{ include "kruise.namespace" .root }}
+      path: /{{ .verb }}-apps-kruise-io-{{ .of.kind }}
+  # What is on its way out is let go, whatever it says.
+  matchConditions:
+    - name: stays
+      expression: "!has(object.metadata.deletionTimestamp)"
+  rules:
+    - apiGroups: ["apps.kruise.io"]
+      apiVersions: ["v1alpha1", "v1beta1"]
+      operations: ["CREATE", "UPDATE"]
+      resources: [{{ .of.plural | quote }}]
+      scope: {{ .of.scope }}
+{{- end -}}
+
+{{/* A pod that runs the manager's program once. Context: dict "root" $ "args" (list of arguments) "account" NAME "ca" (whether it mounts the trust bundle). */}}
+{{- define "kruise.oncePod" -}}
+restartPolicy: Never
+{{- if .account }}
+serviceAccountName: {{ .account }}
+{{- else }}
+automountServiceAccountToken: false
+{{- end }}
+enableServiceLinks: false
+{{- with .root.Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.helmHooks.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .root.Values.helmHooks.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  runAsGroup: 65532
+  seccompProfile:
+    type: RuntimeDefault
+containers:
+  - name: manager
+    image: {{ include "kruise.image" (dict "root" .root "image" .root.Values.manager.image) }}
+    imagePullPolicy: {{ .root.Values.manager.image.pullPolicy }}
+    command: ["/kruise-manager"]
+    args: {{ toJson .args }}
+    env:
+      {{- include "kruise.downwardEnv" . | nindent 6 }}
+    resources:
+      requests:
+        cpu: 10m
+        memory: 16Mi
+      limits:
+        memory: 128Mi
+    securityContext:
+      allowPrivilegeEscalation: false
+      readOnlyRootFilesystem: true
+      capabilities:
+        drop: ["ALL"]
+    {{- if .ca }}
+    volumeMounts:
+      - name: ca
+        mountPath: /var/run/kruise/ca
+        readOnly: true
+    {{- end }}
+{{- if .ca }}
+volumes:
+  - name: ca
+    configMap:
+      name: kruise-manager-ca
+{{- end }}
 {{- end -}}

@@ -34,7 +34,10 @@ const VALUES: &[(&str, &str)] = &[
     ("stderrthreshold", "logs go to standard error"),
     ("sync-period", "everything is compared afresh each time"),
     ("vmodule", "KRUISE_LOG filters by target"),
-    ("webhook-initialize-timeout", "there are no webhooks to wait for"),
+    (
+        "webhook-initialize-timeout",
+        "webhooks are ready with the certificate",
+    ),
 ];
 
 /// Flags that are on or off.

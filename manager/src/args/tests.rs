@@ -15,7 +15,7 @@ fn read(line: &str, environment: &[(&str, &str)]) -> Result<Request, clap::Error
 fn config(line: &str) -> Config {
     match read(line, &[]).expect("accepted") {
         Request::Run(config) => *config,
-        Request::Print(text) => panic!("{text}"),
+        other => panic!("{other:?}"),
     }
 }
 
@@ -165,4 +165,68 @@ fn help_names_what_has_no_effect() {
         help.contains("without effect") && help.contains("--rest-config-qps"),
         "{help}"
     );
+}
+
+#[test]
+fn a_file_goes_behind_the_environment_and_that_behind_the_command_line() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    let text = "metrics-addr: ':1'\nhealth-probe-addr: ':2'\nport: 3\nv: 6\nagent-contact-lease: 70s\nenable-leader-election: false\n\
+                feature-gates:\n  ImagePullJobGate: false\n";
+    std::fs::write(&file, text).expect("written");
+    let environment = [
+        ("KRUISE_FLAG_HEALTH_PROBE_ADDR", ":4"),
+        ("WEBHOOK_PORT", "5"),
+        ("KRUISE_FLAG_V", "7"),
+    ];
+    let line = format!("--v=8 --config {}", file.display());
+    let Request::Run(config) = read(&line, &environment).expect("accepted") else {
+        panic!("runs")
+    };
+    assert_eq!(config.listeners.metrics, Listen::Everywhere(1));
+    assert_eq!(config.listeners.health, Listen::Everywhere(4));
+    assert_eq!(config.listeners.webhooks, Listen::Everywhere(5));
+    assert_eq!(config.logging.verbosity, 8);
+    assert!(config.election.is_none() && !config.gates.enabled("ImagePullJobGate"));
+    let named = [("KRUISE_FLAG_CONFIG", file.to_str().expect("text"))];
+    let Request::Print(shown) = read("--print-config", &named).expect("accepted") else {
+        panic!("prints")
+    };
+    assert!(
+        shown.contains("--agent-contact-lease=70s\n")
+            && shown.contains("--feature-gates=ImagePullJobGate=false\n"),
+        "{shown}"
+    );
+}
+
+#[test]
+fn a_file_that_cannot_be_meant_is_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("config.yaml");
+    for (text, words) in [
+        ("metric-addr: ':1'", "did you mean metrics-addr?"),
+        ("config: other.yaml", "is no flag"),
+        ("- a", "not a map"),
+        ("v:", "has no value"),
+        ("agent-contact-lease: soon", "no duration"),
+    ] {
+        std::fs::write(&file, text).expect("written");
+        let error = read(&format!("--config={}", file.display()), &[])
+            .expect_err(text)
+            .to_string();
+        assert!(error.contains(words), "{text}: {error}");
+    }
+    let error = read("--config=/nowhere/x", &[]).expect_err("missing").to_string();
+    assert!(error.contains("/nowhere/x"), "{error}");
+}
+
+#[test]
+fn checks_need_nothing_else() {
+    let environment = [("POD_NAMESPACE", "other")];
+    let request = read("--check=uninstall", &environment).expect("accepted");
+    assert!(
+        matches!(&request, Request::Check(Check::Uninstall, pod) if pod.namespace == "other"),
+        "{request:?}"
+    );
+    assert!(read("--check=everything", &[]).is_err());
 }

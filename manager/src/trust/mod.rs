@@ -17,12 +17,14 @@
 //! A Secret with `ca.crt`, `tls.crt` and `tls.key` but no `ca.key` belongs to somebody else, such as cert-manager: it is served as it is
 //! and never changed.
 
+mod heal;
 mod material;
 mod objects;
 mod plan;
 mod serving;
 mod store;
 
+pub use heal::{Healer, Target};
 pub use material::Policy;
 pub use serving::Serving;
 #[cfg(test)]

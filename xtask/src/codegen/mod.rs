@@ -3,6 +3,7 @@
 mod crds;
 mod gates;
 mod help;
+mod metrics;
 mod protos;
 mod reasons;
 mod values;
@@ -80,6 +81,7 @@ fn generate() -> Result<Files> {
         ("chart-values", values::page(&root().join("deploy/chart"))?),
         ("crds", crds::page()),
         ("pull-reasons", reasons::page()),
+        ("metrics", metrics::page(&root())?),
     ];
     let pages = pages.into_iter().chain(help::pages()?);
     for (name, text) in pages {

@@ -112,11 +112,15 @@ impl Level {
 }
 
 /// Every test that needs no cluster. Files of integration tests are named, because those of the cluster are not among them.
-const UNIT: [&str; 7] = [
+const UNIT: [&str; 11] = [
     "--lib",
     "--bins",
     "--test",
     "tidy",
+    "--test",
+    "chart",
+    "--test",
+    "argocd",
     "--test",
     "containerd",
     "--no-fail-fast",
