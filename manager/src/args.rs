@@ -75,8 +75,8 @@ struct Flags {
     /// How long a new leader waits for agents before it hands out work.
     #[arg(long, default_value = "10s", value_parser = duration, help_heading = "Agents")]
     agent_attach_grace: Duration,
-    /// Agents that may attach in one second, and tokens that are verified in one.
-    #[arg(long, default_value = "500", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Agents")]
+    /// Agents that may attach in one second. Ten thousand come back within ten seconds of a failover only if this lets them.
+    #[arg(long, default_value = "2000", value_parser = clap::value_parser!(u32).range(1..=100_000), help_heading = "Agents")]
     max_agents_attaching_per_second: u32,
     /// How long a new node must have been Ready before images are pulled on it.
     #[arg(long, default_value = "30s", value_parser = duration, help_heading = "Agents")]

@@ -54,7 +54,7 @@ impl Default for EngineConfig {
             heartbeat_interval: Duration::from_secs(5),
             attach_grace: Duration::from_secs(10),
             creation_delay: Duration::from_secs(30),
-            attach_per_second: 500,
+            attach_per_second: 2_000,
             caps: Caps::default(),
             switched_off: None,
         }
