@@ -62,24 +62,33 @@ impl<'a> Facts<'a> {
         !target.is_reached(member) && member.stays() && !in_grace
     }
 
-    /// Pods to be updated, as indices of the members, in the order in which they get their turn.
+    /// Pods to be updated, as indices of the members, in the order in which they get their turn. Whatever is asked of a pod is asked once, in
+    /// the order in which they lie in memory; sorting then looks at no pod.
     pub(super) fn ordered_candidates(&self, target: Target) -> Vec<usize> {
         let members = &self.members;
-        let mut keys: Vec<(Key, usize)> = members
-            .iter()
-            .enumerate()
-            .filter(|(_, member)| self.is_candidate(member, target))
-            .map(|(index, member)| (Key::of(member, index, Rules::UPDATE, 0.0), index))
-            .collect();
+        let rolling = self.spec.update_strategy.rolling_update.as_ref();
+        let strategy = rolling.and_then(|rolling| rolling.priority_strategy.as_ref());
+        let priority = strategy.map(Priority::of);
+        let mut keys: Vec<(Key, usize)> = Vec::new();
+        let mut turns = vec![0_u8; members.len()];
+        let mut ranks = vec![(0, 0); if priority.is_some() { members.len() } else { 0 }];
+        for (index, member) in members.iter().enumerate() {
+            if !self.is_candidate(member, target) {
+                continue;
+            }
+            keys.push((Key::of(member, index, Rules::UPDATE), index));
+            turns[index] = self.turn(member, target);
+            if let Some(priority) = &priority {
+                ranks[index] = priority.rank(member);
+            }
+        }
         keys.sort_unstable();
         let mut order: Vec<usize> = keys.into_iter().map(|(_, index)| index).collect();
-        let rolling = self.spec.update_strategy.rolling_update.as_ref();
-        if let Some(strategy) = rolling.and_then(|rolling| rolling.priority_strategy.as_ref()) {
-            let priority = Priority::of(strategy);
-            order.sort_by_cached_key(|index| priority.rank(&members[*index]));
+        if priority.is_some() {
+            order.sort_by_key(|index| ranks[*index]);
         }
         order = self.scattered(order);
-        order.sort_by_cached_key(|index| self.turn(&members[*index], target));
+        order.sort_by_key(|index| turns[*index]);
         order
     }
 
@@ -101,18 +110,19 @@ impl<'a> Facts<'a> {
         let terms = rolling
             .map(|rolling| rolling.scatter_strategy.as_slice())
             .unwrap_or_default();
-        let has = |index: usize, term: &kruise_api::clone_set::ScatterTerm| {
-            self.members[index].view.labels.has(&term.key, &term.value)
-        };
-        let mut counted: Vec<_> = terms
+        let mut counted: Vec<(usize, Vec<bool>)> = terms
             .iter()
-            .map(|term| (order.iter().filter(|index| has(**index, term)).count(), term))
+            .map(|term| {
+                let has = |member: &Member<'_>| member.view.labels.has(&term.key, &term.value);
+                let matching: Vec<bool> = self.members.iter().map(has).collect();
+                (order.iter().filter(|index| matching[**index]).count(), matching)
+            })
             .filter(|(count, _)| *count > 0)
             .collect();
         counted.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
-        for (_, term) in counted {
-            let all = (0..self.members.len()).filter(|index| has(*index, term)).count();
-            order = spread(&order, |index| has(index, term), all, self.members.len());
+        for (_, matching) in counted {
+            let all = matching.iter().filter(|matches| **matches).count();
+            order = spread(&order, |index| matching[index], all, matching.len());
         }
         order
     }

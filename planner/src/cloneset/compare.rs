@@ -27,11 +27,6 @@ impl Rules {
         availability: true,
         cost: true,
     };
-    /// For ranks among the pods of a node or a zone.
-    pub(super) const RANK: Self = Self {
-        availability: false,
-        cost: true,
-    };
 }
 
 /// What decides about a pod, most important first: the smaller key goes first. It is made once per pod, so that sorting looks at no pod. The
@@ -52,8 +47,8 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// `place` is that of the pod by name. `rank` is not negative; a pod of higher rank goes first.
-    pub(super) fn of(member: &Member<'_>, place: usize, rules: Rules, rank: f64) -> Self {
+    /// `place` is that of the pod by name.
+    pub(super) fn of(member: &Member<'_>, place: usize, rules: Rules) -> Self {
         let pod = member.view;
         Self {
             has_node: pod.node.is_some(),
@@ -61,14 +56,26 @@ impl Key {
             available: rules.availability && member.available,
             ready: pod.ready.is_ready(),
             cost: if rules.cost { pod.deletion_cost } else { 0 },
-            // The bits of floats that are not negative are ordered as the floats are.
-            rank: Reverse(rank.to_bits()),
+            rank: Reverse(0),
             ready_since: YoungestFirst::of(ready_since(pod.ready)),
             restarts: Reverse(pod.restarts),
             sidecar_restarts: Reverse(pod.sidecar_restarts),
             created: YoungestFirst::of(pod.created),
             place,
         }
+    }
+
+    /// With a rank, which is not negative: a pod of higher rank goes first.
+    pub(super) const fn ranked(mut self, rank: f64) -> Self {
+        // The bits of floats that are not negative are ordered as the floats are.
+        self.rank = Reverse(rank.to_bits());
+        self
+    }
+
+    /// As pods of one node or zone are compared: whether they are available does not matter.
+    pub(super) const fn among_neighbours(mut self) -> Self {
+        self.available = false;
+        self
     }
 }
 

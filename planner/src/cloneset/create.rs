@@ -22,11 +22,12 @@ impl Facts<'_> {
         let count = usize::try_from(numbers.scale_up_limit).unwrap_or(0);
         let templates = self.claim_template_names();
         let mut slots = self.slots(count, &templates, draft);
-        slots.sort();
+        slots.sort_unstable();
         let on_current = usize::try_from(numbers.scale_up_num_old_revision).unwrap_or(0);
         let missing = (self.limits.replicas - i64::try_from(self.members.len()).unwrap_or(i64::MAX)).max(0);
         let missing = usize::try_from(missing).unwrap_or(0);
         let existing: BTreeSet<&str> = self.own_claims().map(|(claim, _)| claim.name.as_str()).collect();
+        draft.actions.reserve(slots.len() * (1 + templates.len()));
         for (index, slot) in slots.into_iter().enumerate() {
             let pod = format!("{}-{}", self.name, slot.id);
             for template in &templates {

@@ -19,21 +19,28 @@ impl<'a> Facts<'a> {
         chosen
     }
 
-    /// Pods that stay, with their ranks: of several on one node or in one zone all but one are better taken away.
-    fn ranked(&self) -> Vec<(&Member<'a>, f64)> {
+    /// Pods that stay, with what decides about them: of several on one node or in one zone all but one are better taken away.
+    fn ranked(&self) -> Vec<(&Member<'a>, Key)> {
         let staying: Vec<&Member<'a>> = self.members.iter().filter(|member| member.stays()).collect();
-        let on_nodes = node_ranks(&staying);
-        let keys = self.topology_keys();
-        let ranks = if keys.is_empty() {
+        // One look at each pod, in the order in which they lie in memory.
+        let bases: Vec<Key> = staying
+            .iter()
+            .enumerate()
+            .map(|(place, member)| Key::of(member, place, Rules::SHRINK))
+            .collect();
+        let on_nodes = node_ranks(&staying, &bases);
+        let topology = self.topology_keys();
+        let ranks = if topology.is_empty() {
             on_nodes
         } else {
             let mut sum = vec![0.0; staying.len()];
-            for key in &keys {
-                self.add_zone_ranks(&staying, key, &on_nodes, &mut sum);
+            for key in &topology {
+                self.add_zone_ranks(&staying, &bases, key, &on_nodes, &mut sum);
             }
             sum
         };
-        staying.into_iter().zip(ranks).collect()
+        let keys = bases.into_iter().zip(ranks).map(|(base, rank)| base.ranked(rank));
+        staying.into_iter().zip(keys).collect()
     }
 
     fn topology_keys(&self) -> Vec<&'a str> {
@@ -46,13 +53,20 @@ impl<'a> Facts<'a> {
             .collect()
     }
 
-    fn add_zone_ranks(&self, staying: &[&Member<'a>], key: &str, on_nodes: &[f64], sum: &mut [f64]) {
+    fn add_zone_ranks(
+        &self,
+        staying: &[&Member<'a>],
+        bases: &[Key],
+        key: &str,
+        on_nodes: &[f64],
+        sum: &mut [f64],
+    ) {
         let zone = |member: &Member<'a>| self.snapshot.nodes.get(member.view.node.as_deref()?)?.get(key);
         let zones = grouped(staying, |member| zone(member).map(String::as_str));
         let weight = number(zones.len() + 2).ln();
         for mut group in zones {
             let rank = |index: usize| if key == HOSTNAME { 0.0 } else { on_nodes[index] };
-            group.sort_by_cached_key(|index| Key::of(staying[*index], *index, Rules::RANK, rank(*index)));
+            group.sort_unstable_by_key(|index| bases[*index].among_neighbours().ranked(rank(*index)));
             for (place, index) in group.iter().enumerate() {
                 sum[*index] += number(group.len() - place) * weight;
             }
@@ -61,10 +75,10 @@ impl<'a> Facts<'a> {
 }
 
 /// On each node with several pods all but the best one get a rank, the worst the highest.
-fn node_ranks(staying: &[&Member<'_>]) -> Vec<f64> {
+fn node_ranks(staying: &[&Member<'_>], bases: &[Key]) -> Vec<f64> {
     let mut ranks = vec![0.0; staying.len()];
     for mut group in grouped(staying, |member| member.view.node.as_deref()) {
-        group.sort_by_cached_key(|index| Key::of(staying[*index], *index, Rules::RANK, 0.0));
+        group.sort_unstable_by_key(|index| bases[*index].among_neighbours());
         group.pop();
         for (place, index) in group.iter().enumerate() {
             ranks[*index] = number(group.len() - place);
@@ -89,16 +103,17 @@ fn grouped<'m, 'a>(
 }
 
 fn first<'m, 'a>(
-    ranked: &[(&'m Member<'a>, f64)],
+    ranked: &[(&'m Member<'a>, Key)],
     side: impl Fn(&Member<'a>) -> bool,
     count: usize,
 ) -> Vec<&'m Member<'a>> {
     if count == 0 {
         return Vec::new();
     }
-    let on_side = ranked.iter().enumerate().filter(|(_, (member, _))| side(member));
-    let mut group: Vec<(Key, &'m Member<'a>)> = on_side
-        .map(|(place, (member, rank))| (Key::of(member, place, Rules::SHRINK, *rank), *member))
+    let mut group: Vec<(Key, &'m Member<'a>)> = ranked
+        .iter()
+        .filter(|(member, _)| side(member))
+        .map(|(member, key)| (*key, *member))
         .collect();
     if count < group.len() {
         group.sort_unstable_by_key(|(key, _)| *key);

@@ -100,15 +100,15 @@ impl Facts<'_> {
         let mut unavailable = length(self.members.iter().filter(|member| !member.available).count());
         let pending = |member: &&Member<'_>| !member.available && target.is_reached(member);
         let mut on_the_way = length(self.members.iter().filter(pending).count());
-        let (deferred, ready): (Vec<&Member<'_>>, Vec<&Member<'_>>) = order
+        let (deferred, ready): (Vec<usize>, Vec<usize>) = order
             .iter()
             .take(self.walk_length(numbers, target))
-            .map(|index| &self.members[*index])
-            .partition(|member| self.is_deferred(member, target));
-        for member in deferred {
-            self.explain_deferred(member, target, draft);
+            .partition(|index| self.is_deferred(&self.members[**index], target));
+        for index in deferred {
+            self.explain_deferred(&self.members[index], target, draft);
         }
-        for (index, member) in ready.iter().enumerate() {
+        for (place, index) in ready.iter().enumerate() {
+            let member = &self.members[*index];
             let free = !member.available || self.keeps_serving(member, target);
             let stop = if free {
                 on_the_way >= for_broken
@@ -116,8 +116,7 @@ impl Facts<'_> {
                 on_the_way >= limit || unavailable >= limit
             };
             if stop {
-                self.explain_budget(&ready[index..], unavailable, draft);
-                return;
+                return self.explain_budget(&ready[place..], unavailable, draft);
             }
             unavailable += i64::from(!free);
             on_the_way += 1;
@@ -132,10 +131,13 @@ impl Facts<'_> {
         usize::try_from(numbers.update_num.abs() - length(marked)).unwrap_or(0)
     }
 
-    fn explain_budget(&self, rest: &[&Member<'_>], unavailable: i64, draft: &mut Draft) {
+    fn explain_budget(&self, rest: &[usize], unavailable: i64, draft: &mut Draft) {
         let limit = self.limits.max_unavailable;
         let text = format!("{unavailable} pods are unavailable or about to be, maxUnavailable is {limit}");
-        let names = rest.iter().map(|member| member.view.name.clone());
+        // By name, which is also how they lie in memory.
+        let mut rest = rest.to_vec();
+        rest.sort_unstable();
+        let names = rest.iter().map(|index| self.members[*index].view.name.clone());
         draft.pods_wait(Reason::MaxUnavailable, names, text);
     }
 
