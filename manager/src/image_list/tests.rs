@@ -337,7 +337,7 @@ async fn another_leader_makes_nothing_twice() {
     let control = start(&fake);
     fake.make(r#"{"images":["a:1"]}"#);
     pass(1).await;
-    control.revoke();
+    control.set(LeaderState::Follower { leader: None });
     pass(1).await;
     fake.edit(r#"{"images":["a:1","b:1"]}"#);
     pass(60).await;

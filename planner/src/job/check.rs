@@ -71,15 +71,14 @@ pub(super) fn check(snapshot: &JobSnapshot<'_>, plan: &JobPlan) {
 
 /// A probe goes to a node that waits, and never a second time.
 fn probes(snapshot: &JobSnapshot<'_>, plan: &JobPlan, assigned: &BTreeSet<&NodeName>) {
+    let image = plan.image.as_ref().map(|image| image.canonical().to_owned());
+    let probed = (plan.round, image.unwrap_or_default());
     for node in &plan.probe {
         let view = &snapshot.nodes[node];
         assert!(view.answers_probes && view.agent == AgentView::Attached);
         assert!(!assigned.contains(node), "{node} got an order and a question");
         let memory = snapshot.memory;
         let asked = memory.probes.get(node).is_some_and(|probe| probe.uid == view.uid);
-        assert!(
-            !asked || memory.probe_round != plan.round,
-            "{node} is asked twice"
-        );
+        assert!(!asked || memory.probed != probed, "{node} is asked twice");
     }
 }

@@ -15,12 +15,18 @@ impl Facts {
     /// Whether a node has said, in this round, that the image is there.
     pub(super) fn is_present(&self, snapshot: &JobSnapshot<'_>, name: &NodeName, node: &NodeView) -> bool {
         !snapshot.spec.always_pulls()
-            && snapshot.memory.probe_round == self.round
+            && self.is_probed(snapshot)
             && snapshot
                 .memory
                 .probes
                 .get(name)
                 .is_some_and(|probe| probe.uid == node.uid && matches!(probe.answer, ProbeAnswer::Present(_)))
+    }
+
+    /// Whether the probes that are remembered are about what is pulled now.
+    fn is_probed(&self, snapshot: &JobSnapshot<'_>) -> bool {
+        let (round, image) = &snapshot.memory.probed;
+        *round == self.round && image == self.image.canonical()
     }
 
     /// Nodes to ask now: those that wait for a slot and have not been asked in this round.
@@ -29,7 +35,7 @@ impl Facts {
             return Vec::new();
         }
         let memory = snapshot.memory;
-        let same_round = memory.probe_round == self.round;
+        let same_round = self.is_probed(snapshot);
         let under_way = memory
             .probes
             .values()

@@ -196,8 +196,9 @@ pub struct JobMemory {
     pub unsaved_since: Option<Timestamp>,
     /// Since when a selected node has been passed over for want of an agent. Taken from the last plan.
     pub deferred_since: BTreeMap<NodeName, Timestamp>,
-    /// Round that the probes are about; those of another one count for nothing.
-    pub probe_round: u32,
+    /// Round and image that the probes are about; those of another one count for nothing. The round alone does not tell: before anything is stored, an edit of the
+    /// image begins no other one.
+    pub probed: (u32, String),
     /// What nodes were asked about the image, and what they said.
     pub probes: BTreeMap<NodeName, Probe>,
 }

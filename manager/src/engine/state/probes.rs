@@ -19,11 +19,12 @@ impl EngineState {
         let Some(entry) = self.jobs.get_mut(uid) else {
             return;
         };
-        if entry.memory.probe_round != plan.round {
-            entry.memory.probes.clear();
-            entry.memory.probe_round = plan.round;
-        }
         let Some(image) = &plan.image else { return };
+        let (round, of) = &entry.memory.probed;
+        if *round != plan.round || of != image.canonical() {
+            entry.memory.probes.clear();
+            entry.memory.probed = (plan.round, image.canonical().to_owned());
+        }
         for node in &plan.probe {
             let Some(agent) = self.agents.get_mut(node) else {
                 continue;
@@ -137,7 +138,8 @@ impl EngineState {
         let status = entry.object.status.as_ref();
         let stored = status.and_then(|status| status.outcomes.as_ref());
         let Some(stored) = stored else { return };
-        let same = u32::try_from(stored.round) == Ok(entry.memory.probe_round);
+        let (round, image) = &entry.memory.probed;
+        let same = u32::try_from(stored.round) == Ok(*round) && stored.image == *image;
         let set = NodeSet::decode(&stored.succeeded);
         let is_stored = |probe: &Probe| {
             same && matches!(probe.answer, ProbeAnswer::Present(_)) && set.contains(&probe.uid)

@@ -198,7 +198,9 @@ fn a_fake_node_image_is_selected_like_a_node_and_fails_after_ten_minutes() {
     world.apply_image(fake);
     world.attach("node1");
     world.finish_writes();
-    assert_eq!(world.status().desired, 1 + 1);
+    world.pass_alive(31);
+    world.finish_writes();
+    assert_eq!(world.status().desired, 2);
     world.report("node1", Phase::Succeeded);
     world.pass_alive(601);
     world.finish_writes();

@@ -117,6 +117,7 @@ fn row_15_a_missing_secret_takes_no_slot_and_is_used_as_soon_as_it_is_there() {
 fn row_24_a_task_that_was_taken_back_reports_to_nobody() {
     let mut world = World::new(1, &json!({}));
     world.attach("node1");
+    world.finish_writes();
     let old = world.orders("node1").remove(0);
     world.edit("a", |job| job.spec.image = "nginx:2".into());
     world.report_task("node1", status(&old, Phase::Failed));
@@ -129,6 +130,7 @@ fn row_24_a_task_that_was_taken_back_reports_to_nobody() {
 #[test]
 fn row_27_nothing_but_the_job_itself_is_needed_to_end_or_delete_it() {
     let mut world = World::new(1, &json!({"pullSecrets": ["pull"]}));
+    world.finish_writes();
     world.edit("a", |job| {
         job.finalizers = vec!["apps.kruise.io/deletion-protection".into()]
     });

@@ -153,6 +153,19 @@ fn an_answer_of_another_round_or_node_counts_for_nothing() {
 }
 
 #[test]
+fn an_answer_about_an_image_that_was_never_stored_counts_for_that_image_only() {
+    let mut world = World::new(2, "{}");
+    world.node("node2").answers_probes = true;
+    world.step();
+    world.answer("node2", true);
+    // The write was lost, so that the edit begins no other round.
+    world.status = None;
+    world.spec.image = "nginx:2".into();
+    let plan = world.plan();
+    assert_eq!((plan.round, plan.counters.succeeded), (1, 0));
+}
+
+#[test]
 fn many_nodes_are_asked_little_by_little() {
     let mut world = World::new(400, "{}");
     for node in world.nodes.values_mut() {

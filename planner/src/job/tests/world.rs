@@ -81,9 +81,11 @@ impl World {
             self.tasks.get_mut(name).expect("task").state = TaskState::Cancelling;
         }
         self.memory.deferred_since.clone_from(&plan.deferred_since);
-        if self.memory.probe_round != plan.round {
+        let image = plan.image.as_ref().map(|image| image.canonical().to_owned());
+        let probed = (plan.round, image.unwrap_or_default());
+        if self.memory.probed != probed {
             self.memory.probes.clear();
-            self.memory.probe_round = plan.round;
+            self.memory.probed = probed;
         }
         for name in &plan.probe {
             let probe = Probe {
