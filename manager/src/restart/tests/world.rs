@@ -206,7 +206,9 @@ impl World {
                 "admit"
             }
             Write::Status(status) => {
-                check::step(stored.status.as_ref(), &status, &["web"]).expect("a lawful write");
+                let containers = stored.spec.containers.iter();
+                let names: Vec<_> = containers.map(|container| container.name.as_str()).collect();
+                check::step(stored.status.as_ref(), &status, &names).expect("a lawful write");
                 stored.status = Some(*status);
                 "status"
             }
