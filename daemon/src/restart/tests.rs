@@ -128,7 +128,7 @@ async fn what_has_been_restarted_already_is_left_alone_unless_forced() {
         pods.start("u1", "web", Behaviour::default());
         let mut node = agent(&fake, &clock, None);
         let order = order("r", &[("web", "older")], |message| {
-            message.targets[0].force = force
+            message.targets[0].force = force;
         });
         node.restarter.replace(WELCOME, vec![order]).await.expect("taken");
         let facts = until(&mut node, "r", all_run).await;
@@ -297,7 +297,7 @@ async fn ids_of_another_runtime_are_refused() {
     pods.start("u1", "web", Behaviour::default());
     let mut node = agent(&fake, &clock, None);
     let order = order("r", &[("web", "web-0")], |message| {
-        message.runtime = "docker".to_owned()
+        message.runtime = "docker".to_owned();
     });
     node.restarter.replace(WELCOME, vec![order]).await.expect("taken");
     let facts = until(&mut node, "r", |facts| !facts.refused.is_empty()).await;

@@ -243,7 +243,7 @@ impl Worker {
         if let Err(error) = ended {
             tracing::warn!(task = %self.id, container = found.name, error, "preStop hook failed; the container is stopped all the same");
             self.change(index, |facts| {
-                facts.hook_error = error.chars().take(1024).collect()
+                facts.hook_error = error.chars().take(1024).collect();
             })
             .await;
         }

@@ -12,8 +12,8 @@ use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::config::EngineConfig;
-use super::guests::{GuestChange, Guests};
 use super::event::{Attach, AttachRefused, Change, Event, SessionId, ToAgent};
+use super::guests::{GuestChange, Guests};
 use super::objects::JobObject;
 use super::ports::ApiFailure;
 use super::state::{AgentPage, TaskFilter, TaskPage};

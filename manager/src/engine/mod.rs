@@ -89,8 +89,8 @@ pub(crate) fn spawn_over(
     let closing = CancellationToken::new();
     let (open, opened) = watch::channel(false);
     let guests = guests::Guests::default();
-    let handle = EngineHandle::new(sender, config, clock.clone(), opened, closing.clone())
-        .with_guests(guests.clone());
+    let handle =
+        EngineHandle::new(sender, config, clock.clone(), opened, closing.clone()).with_guests(guests.clone());
     let (guard, leadership) = (leadership.clone(), leadership.subscribe());
     tokio::spawn(
         actor::Actor {

@@ -54,7 +54,7 @@ impl Lists for KubeLists {
         let api: Api<DeserializeGuard<ImageListPullJob>> = Api::all(self.api.reader());
         let convert = |guard: DeserializeGuard<ImageListPullJob>| match guard.0 {
             Ok(list) => ListObject::try_from(list).map(Some),
-            Err(broken) => Err(broken.error.to_string()),
+            Err(broken) => Err(broken.error),
         };
         watches::listing(watcher(api, watches::config()), convert).boxed()
     }
@@ -63,7 +63,7 @@ impl Lists for KubeLists {
         let api: Api<DeserializeGuard<ImagePullJob>> = Api::all(self.api.reader());
         let convert = |guard: DeserializeGuard<ImagePullJob>| match guard.0 {
             Ok(job) => ChildObject::read(job),
-            Err(broken) => Err(broken.error.to_string()),
+            Err(broken) => Err(broken.error),
         };
         let config = watches::config().labels(REVISION_LABEL);
         watches::listing(watcher(api, config), convert).boxed()
@@ -177,7 +177,7 @@ impl Lists for KubeLists {
         let cluster = self.clone();
         async move {
             let events: Api<Event> = cluster.writable(&list.key.namespace)?;
-            let object = event_object(&list, event, cluster.api.now());
+            let object = event_object(&list, &event, cluster.api.now());
             match events.create(&PostParams::default(), &object).await {
                 // Told before.
                 Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
@@ -243,7 +243,7 @@ fn new_job(list: &ListObject, child: NewChild) -> ImagePullJob {
 }
 
 /// An event whose name follows from what it tells and from the version of the list that it is about, so that the same news is told once.
-fn event_object(list: &ListObject, event: ListEvent, now: Timestamp) -> Event {
+fn event_object(list: &ListObject, event: &ListEvent, now: Timestamp) -> Event {
     let about = format!("{} {} {} {}", list.uid, list.version, event.reason, event.message);
     let told = kruise_planner::task::fnv64(about.as_bytes());
     let prefix: String = list.key.name.chars().take(EVENT_NAME_PREFIX).collect();

@@ -125,7 +125,10 @@ mod tests {
         let back = ask(&json!([newer]), "apps.kruise.io/v1alpha1");
         let again = &back["response"]["convertedObjects"][0];
         for field in ["type", "partition"] {
-            let (one, other) = (&again["spec"]["updateStrategy"], &older()["spec"]["updateStrategy"]);
+            let (one, other) = (
+                &again["spec"]["updateStrategy"],
+                &older()["spec"]["updateStrategy"],
+            );
             assert_eq!(one[field], other[field]);
         }
         assert_eq!(again["metadata"], older()["metadata"]);

@@ -21,7 +21,7 @@ mod serve;
 mod sets;
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, to_bytes};
@@ -99,7 +99,7 @@ async fn timed(
     path: &'static str,
     respond: impl Future<Output = Response>,
 ) -> Response {
-    let began = Instant::now();
+    let began = tokio::time::Instant::now();
     let _running = metrics.begin(path);
     let response = tokio::time::timeout(MAX_TIME, respond).await.unwrap_or_else(|_| {
         tracing::warn!(path, "a webhook took too long");

@@ -24,7 +24,12 @@ pub(crate) struct Args {
 }
 
 /// Folders in which every file is generated.
-const OWNED: [&str; 4] = ["proto/src/gen", "deploy/chart/files/crds", "deploy/crds", "docs/reference"];
+const OWNED: [&str; 4] = [
+    "proto/src/gen",
+    "deploy/chart/files/crds",
+    "deploy/crds",
+    "docs/reference",
+];
 
 pub(crate) fn run(args: Args) -> Result<()> {
     if args.check {

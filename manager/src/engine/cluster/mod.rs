@@ -194,7 +194,7 @@ impl NodeImages for KubeCluster {
         async move {
             // Events on objects without a namespace live in this one.
             let events: Api<Event> = cluster.writable("default")?;
-            let object = image_event(&node, &uid, event, cluster.api.now());
+            let object = image_event(&node, &uid, &event, cluster.api.now());
             match events.create(&PostParams::default(), &object).await {
                 Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
                 Err(error) => Err(failure(&error)),
@@ -302,7 +302,7 @@ fn event_object(job: &JobUid, key: &ObjectKey, event: JobEvent, now: Timestamp) 
     }
 }
 
-fn image_event(node: &NodeName, uid: &NodeUid, event: TagEvent, now: Timestamp) -> Event {
+fn image_event(node: &NodeName, uid: &NodeUid, event: &TagEvent, now: Timestamp) -> Event {
     let about = ObjectReference {
         api_version: Some(NodeImage::api_version(&()).into_owned()),
         kind: Some(NodeImage::kind(&()).into_owned()),

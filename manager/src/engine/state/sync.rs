@@ -20,7 +20,8 @@ struct Orders {
 
 impl Orders {
     fn add_guests(&mut self, guests: Vec<Order>) {
-        self.ids.extend(guests.iter().map(|order| TaskId::new(order.task_id.as_str())));
+        self.ids
+            .extend(guests.iter().map(|order| TaskId::new(order.task_id.as_str())));
         self.orders.extend(guests);
     }
 }

@@ -182,7 +182,7 @@ fn a_failover_adopts_the_pull_of_a_node_image() {
     world.fail_over();
     let held = status(&task, Phase::Pulling);
     world.attach_with("node1", vec![held]).expect("let in");
-    assert_eq!(world.orders("node1"), [task.clone()]);
+    assert_eq!(world.orders("node1"), std::slice::from_ref(&task));
     world.report("node1", Phase::Succeeded);
     world.finish_image_writes();
     assert_eq!(world.tag().phase, "Succeeded");

@@ -12,13 +12,13 @@ use crate::engine::ports::ApiFailure;
 
 fn pull(world: &World, node: &str, job: &str) -> PullImage {
     let orders = world.told(node).orders.values();
-    let found = orders.filter_map(|order| match &order.work {
+    let mut found = orders.rev().filter_map(|order| match &order.work {
         Some(order::Work::PullImage(pull)) if order.task_id.contains(&format!("/uid-{job}/")) => {
             Some(pull.clone())
         }
         _ => None,
     });
-    found.last().expect("an order")
+    found.next().expect("an order")
 }
 
 fn second_job(world: &mut World, spec: &serde_json::Value) {

@@ -146,7 +146,7 @@ impl State {
         match event {
             Event::Requests(told) => self.request(told),
             Event::Pods(told) => self.pod(told),
-            Event::Node(name, node) => self.node(name, node, now),
+            Event::Node(name, node) => self.node(&name, &node, now),
             Event::Written { uid, result } => self.written(&uid, result, now),
             Event::Fetched { uid, result } => self.fetched(&uid, result, now),
         }
@@ -254,7 +254,7 @@ impl State {
     }
 
     /// What an agent holds and says.
-    fn node(&mut self, name: NodeName, node: GuestNode, now: Now) {
+    fn node(&mut self, name: &NodeName, node: &GuestNode, now: Now) {
         let old = self.nodes.insert(name.clone(), node.clone()).unwrap_or_default();
         for (task, status) in &node.tasks {
             let Some(uid) = request_of(task) else { continue };
@@ -274,7 +274,7 @@ impl State {
             }
         }
         if old.attached != node.attached {
-            let on_node = |entry: &&Entry| entry.ordered.as_ref().is_some_and(|(node, _)| *node == name);
+            let on_node = |entry: &&Entry| entry.ordered.as_ref().is_some_and(|(node, _)| node == name);
             let touched: Vec<_> = self
                 .requests
                 .values()

@@ -163,7 +163,7 @@ impl World {
                 object,
                 write,
                 report,
-            } => self.write(*object, *write, report),
+            } => self.write(&object, *write, report),
             Effect::Fetch { uid, .. } => {
                 let result = Ok(self.stored.get(&uid).cloned().map(Box::new));
                 self.step(Event::Fetched { uid, result });
@@ -172,7 +172,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, object: ContainerRecreateRequest, write: Write, report: Option<String>) {
+    fn write(&mut self, object: &ContainerRecreateRequest, write: Write, report: Option<String>) {
         let uid = object.metadata.uid.clone().expect("a uid");
         if let Some(failure) = self.failures.pop() {
             self.step(Event::Written {

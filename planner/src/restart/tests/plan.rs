@@ -59,8 +59,13 @@ fn a_restart_of_one_container_costs_three_writes() {
 
 #[test]
 fn states_by_what_agent_and_kubelet_say() {
-    type Change = fn(&mut World);
-    let rows: [(&str, ContainerFacts, Change, (&str, bool, &str)); 10] = [
+    type Row = (
+        &'static str,
+        ContainerFacts,
+        fn(&mut World),
+        (&'static str, bool, &'static str),
+    );
+    let rows: [Row; 10] = [
         (
             "same instance",
             waiting("web", "w1"),
@@ -110,7 +115,7 @@ fn states_by_what_agent_and_kubelet_say() {
                 set_status(
                     world.pod.as_mut().expect("a pod"),
                     status_of("web", "w2", 1, true),
-                )
+                );
             },
             ("Succeeded", false, ""),
         ),
@@ -125,7 +130,7 @@ fn states_by_what_agent_and_kubelet_say() {
                 set_status(
                     world.pod.as_mut().expect("a pod"),
                     status_of("web", "w2", 1, true),
-                )
+                );
             },
             ("Recreating", true, ""),
         ),
@@ -151,7 +156,7 @@ fn states_by_what_agent_and_kubelet_say() {
                     .as_mut()
                     .and_then(|pod| pod.spec.as_mut())
                     .expect("a spec")
-                    .restart_policy = Some("Never".to_owned())
+                    .restart_policy = Some("Never".to_owned());
             },
             (
                 "Failed",

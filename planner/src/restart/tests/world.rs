@@ -53,10 +53,9 @@ pub(super) fn set_status(pod: &mut Pod, new: ContainerStatus) {
         .status
         .as_mut()
         .and_then(|status| status.container_statuses.as_mut());
-    for status in statuses.into_iter().flatten() {
-        if status.name == new.name {
-            *status = new.clone();
-        }
+    let mut statuses = statuses.into_iter().flatten();
+    if let Some(status) = statuses.find(|status| status.name == new.name) {
+        *status = new;
     }
 }
 
