@@ -236,7 +236,7 @@ fn jobs_that_never_complete_ask_again_once_a_day() {
     assert_eq!((plan.write, plan.assign.len()), (Some(WriteReason::Round), 0));
     assert_eq!(world.status().succeeded, 0);
     let plan = world.step();
-    assert_eq!((plan.round, plan.assign.len()), (2, 3), "orders follow the write");
+    assert_eq!((plan.round, plan.assign.len()), (2, 2), "orders follow the write");
     let image = plan.image.expect("valid");
     let id = pull_task_id(&world.uid, &world.nodes[&NodeName::from("node1")].uid, &image, 2);
     assert_eq!(world.tasks[&NodeName::from("node1")].id, id);
