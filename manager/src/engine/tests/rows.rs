@@ -132,7 +132,7 @@ fn row_27_nothing_but_the_job_itself_is_needed_to_end_or_delete_it() {
     let mut world = World::new(1, &json!({"pullSecrets": ["pull"]}));
     world.finish_writes();
     world.edit("a", |job| {
-        job.finalizers = vec!["apps.kruise.io/deletion-protection".into()]
+        job.finalizers = vec!["apps.kruise.io/deletion-protection".into()];
     });
     world.finish_writes();
     assert!(
@@ -174,7 +174,7 @@ fn row_2221_an_edit_of_the_policy_reaches_pulls_that_run() {
     );
     let sets = world.told("node1").sets;
     world.edit("a", |job| {
-        job.spec.parallelism = serde_json::from_value(json!(1)).expect("a number")
+        job.spec.parallelism = serde_json::from_value(json!(1)).expect("a number");
     });
     assert_eq!(
         world.told("node1").sets,
