@@ -101,7 +101,7 @@ impl Healer {
             let problem = self.pass().await;
             // Said once, not every few seconds.
             if !problem.is_empty() && problem != last {
-                tracing::error!(error = problem, "authorities of webhooks");
+                tracing::warn!(error = problem, "authorities of webhooks");
             }
             last = problem;
             tokio::select! {
