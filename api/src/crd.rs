@@ -21,7 +21,12 @@ pub use clone_set::clone_set;
 /// All CRDs that the chart installs, sorted by name.
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![image_list_pull_job(), image_pull_job(), node_image()]
+    vec![
+        container_recreate_request(),
+        image_list_pull_job(),
+        image_pull_job(),
+        node_image(),
+    ]
 }
 
 /// CRDs of kinds that the chart does not install yet: an object of such a kind would be accepted, and nothing would act on it.
