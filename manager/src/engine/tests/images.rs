@@ -216,6 +216,7 @@ fn a_fake_node_image_is_selected_like_a_node_and_fails_after_ten_minutes() {
     fake.labels
         .insert("apps.kruise.io/fake-nodeimage".into(), String::new());
     world.apply_image(fake);
+    world.finish_writes();
     world.list();
     world.pass_alive(31);
     world.finish_writes();
