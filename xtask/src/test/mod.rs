@@ -112,7 +112,7 @@ impl Level {
 }
 
 /// Every test that needs no cluster. Files of integration tests are named, because those of the cluster are not among them.
-const UNIT: [&str; 11] = [
+const UNIT: [&str; 13] = [
     "--lib",
     "--bins",
     "--test",
@@ -123,6 +123,8 @@ const UNIT: [&str; 11] = [
     "argocd",
     "--test",
     "containerd",
+    "--test",
+    "standalone",
     "--no-fail-fast",
 ];
 

@@ -1,3 +1,5 @@
+//! Who is let in, and what is refused with which words.
+
 use k8s_openapi::api::core::v1::Pod;
 
 use super::super::admission::{Subject, check_spec, create, node_label, update};

@@ -1,3 +1,5 @@
+//! Both versions say the same.
+
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;

@@ -58,7 +58,7 @@ fn each_rule_names_its_field() {
             "spec.podSelector.matchLabels",
         ),
         (json!({"image": ""}), "spec.image:"),
-        (json!({"image": "UPPER/case"}), "spec.image:"),
+        (json!({"image": "team/UPPER"}), "spec.image:"),
         (json!({"parallelism": -1}), "spec.parallelism:"),
         (json!({"parallelism": "10%"}), "spec.parallelism:"),
         (json!({"parallelism": "-3"}), "spec.parallelism:"),

@@ -1,3 +1,5 @@
+//! Requests from their creation to their end.
+
 use kruise_api::container_recreate_request::keys;
 use kruise_planner::restart::task_id;
 use serde_json::{Value, json};

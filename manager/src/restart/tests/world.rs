@@ -1,3 +1,5 @@
+//! A controller with an API server and agents that tests play.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 

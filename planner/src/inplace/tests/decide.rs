@@ -1,3 +1,5 @@
+//! What may change in place.
+
 use kruise_api::clone_set::names;
 use serde_json::{Value, json};
 

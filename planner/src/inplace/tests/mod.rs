@@ -1,3 +1,5 @@
+//! Tables, objects of a running OpenKruise, and random templates.
+
 mod decide;
 mod finished;
 mod random;

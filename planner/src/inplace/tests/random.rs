@@ -1,3 +1,5 @@
+//! Promises that hold for any template.
+
 use proptest::prelude::*;
 use serde_json::{Value, json};
 

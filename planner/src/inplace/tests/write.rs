@@ -1,3 +1,5 @@
+//! The patches of a pod.
+
 use k8s_openapi::api::core::v1::Pod;
 use kruise_api::clone_set::names;
 use serde_json::{Value, json};

@@ -1,3 +1,5 @@
+//! Tables of both sides, and the two together.
+
 mod node;
 mod plan;
 mod queue;

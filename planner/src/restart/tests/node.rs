@@ -1,3 +1,5 @@
+//! Steps of the node.
+
 use std::time::Duration;
 
 use super::super::facts::{ContainerFacts, Exit, Step};

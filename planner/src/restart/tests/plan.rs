@@ -1,3 +1,5 @@
+//! Plans of the leader.
+
 use kruise_api::container_recreate_request::{Phase, keys};
 
 use super::super::facts::{ContainerFacts, Step};

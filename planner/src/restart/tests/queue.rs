@@ -1,3 +1,5 @@
+//! Several requests on one pod.
+
 use super::super::facts::TaskFacts;
 use super::super::*;
 use super::world::*;
