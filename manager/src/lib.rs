@@ -7,6 +7,7 @@
 pub mod args;
 pub mod check;
 pub mod clock;
+pub mod cloneset;
 pub mod dispatch;
 pub mod engine;
 pub mod identity;

@@ -31,6 +31,7 @@ use crate::telemetry::Metrics;
 
 pub use config::EngineConfig;
 pub use handle::{EngineGone, EngineHandle};
+pub(crate) use merge::merge_patch;
 
 /// What the engine is made of.
 #[derive(Debug)]

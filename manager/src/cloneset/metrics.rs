@@ -1,0 +1,45 @@
+//! What the controller tells of itself.
+
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// What the controller tells of itself.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CloneSetMetrics {
+    plans: Counter,
+    failures: Counter,
+    sets: Gauge,
+}
+
+impl CloneSetMetrics {
+    pub(crate) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "kruise_cloneset_plans",
+            "Plans made for CloneSets",
+            self.plans.clone(),
+        );
+        registry.register(
+            "kruise_cloneset_write_failures",
+            "Writes for CloneSets that failed, conflicts included",
+            self.failures.clone(),
+        );
+        registry.register(
+            "kruise_clonesets",
+            "CloneSets that are followed",
+            self.sets.clone(),
+        );
+    }
+
+    pub(super) fn planned(&self) {
+        self.plans.inc();
+    }
+
+    pub(super) fn failed(&self, writes: usize) {
+        self.failures.inc_by(u64::try_from(writes).unwrap_or(u64::MAX));
+    }
+
+    pub(super) fn follows(&self, sets: usize) {
+        self.sets.set(i64::try_from(sets).unwrap_or(i64::MAX));
+    }
+}

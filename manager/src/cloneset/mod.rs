@@ -1,0 +1,72 @@
+//! The controller of CloneSets: snapshot, plan, carry out.
+//!
+//! - [`state`](self) is all of its memory with its transitions, synchronous and without IO. It keeps, per namespace, what the watches have
+//!   told overlaid with our own writes (`store`, `space`), and remembers what failed (`holds`).
+//! - What to do is decided by [`kruise_planner::cloneset::plan`] alone.
+//! - `carry` does what a plan says, under the UIDs and versions that it was made from.
+//! - `ports` are what it needs of the world; `cluster` is the API server behind them.
+//!
+//! Pods, claims, revisions and jobs are followed once there is a set: a cluster without any pays for one watch.
+//!
+//! `run` does not start it: neither the CRD nor the rights that it needs are in the chart.
+
+mod actor;
+mod body;
+mod carry;
+mod cluster;
+mod event;
+mod holds;
+mod metrics;
+mod objects;
+mod ports;
+mod space;
+mod state;
+mod store;
+mod targets;
+
+use std::sync::Arc;
+
+use kruise_planner::cloneset::Gates;
+
+use crate::clock::Monotonic;
+use crate::leader::Leadership;
+use crate::telemetry::Metrics;
+
+/// What the controller is made of.
+#[derive(Debug)]
+pub struct Deps {
+    /// The API server.
+    pub api: crate::kubeapi::Api,
+    /// Who leads.
+    pub leadership: Leadership,
+    /// This process' monotonic clock.
+    pub clock: Monotonic,
+    /// Where its metrics go.
+    pub metrics: Metrics,
+    /// Switches.
+    pub gates: Gates,
+}
+
+/// Starts the controller's task, which follows the leadership until the process ends.
+pub fn spawn(deps: Deps) {
+    let Deps {
+        api,
+        leadership,
+        clock,
+        metrics,
+        gates,
+    } = deps;
+    let own = metrics::CloneSetMetrics::default();
+    metrics.register(|registry| own.register(registry));
+    let actor = actor::Actor {
+        cluster: Arc::new(cluster::KubeCluster::new(api, gates)),
+        leadership: leadership.subscribe(),
+        clock,
+        gates,
+        metrics: own,
+    };
+    tokio::spawn(actor.run());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,7 @@
+//! The controller over an API server in memory, with a kubelet that takes its time.
+
+mod merge;
+mod rollouts;
+mod server;
+mod trouble;
+mod world;
