@@ -16,5 +16,6 @@ mod jobs;
 mod judge;
 mod list_job;
 mod node_image;
+mod restart;
 mod rights;
 mod window;
