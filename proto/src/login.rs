@@ -155,4 +155,11 @@ mod tests {
             1
         );
     }
+
+    #[test]
+    fn globs_end_soon() {
+        let glob = "*a".repeat(200);
+        let text = "a".repeat(2_000) + "b";
+        assert!(!glob_matches(glob.as_bytes(), text.as_bytes()));
+    }
 }
