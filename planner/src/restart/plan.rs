@@ -26,10 +26,9 @@ use super::{RESPONSE_TIMEOUT, queue, states};
 const DRAIN_SLACK: Duration = Duration::from_millis(100);
 /// A watch may lag behind what a request was made about; until then nothing is concluded from what is missing.
 const LAG: Duration = Duration::from_secs(2);
-/// Least time between two status writes that only tell how far the containers are.
+/// Least time between two status writes that only tell how far the containers are. A request that the leader had to complete itself has cost one
+/// write already, so its beginning is told after this time as well; and so is what a new leader finds.
 const PROGRESS: Duration = Duration::from_secs(10);
-/// A request that this leader had to complete itself has cost one write already: if it is over this soon, its beginning is not written.
-const QUICK: Duration = Duration::from_secs(4);
 
 /// Plans all requests of one pod.
 #[must_use]
@@ -371,10 +370,12 @@ impl<'a> Planner<'a> {
         });
         let due = match request.memory.last_write {
             _ if failed_anew => self.now(),
-            Some(last) if begun => later(last, PROGRESS),
-            None if begun => self.now(),
+            last if begun => {
+                let since = last.or(request.memory.head_since);
+                later(since.unwrap_or(self.now()), PROGRESS)
+            }
             _ if request.annotation(keys::ADMITTED).is_some() || !request.is_admitted() => {
-                later(request.created(), QUICK)
+                later(request.created(), PROGRESS)
             }
             _ => self.now(),
         };

@@ -57,7 +57,7 @@ pub struct Memory {
     pub admitted: Option<Box<ContainerRecreateRequest>>,
     /// Since when it is its turn.
     pub head_since: Option<Timestamp>,
-    /// When its status was last written.
+    /// When its status was last sent to be written.
     pub last_write: Option<Timestamp>,
     /// When stops were first heard of, by the leader's own clock.
     pub stop_seen: BTreeMap<String, Duration>,

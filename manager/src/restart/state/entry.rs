@@ -102,13 +102,6 @@ impl Entry {
         }
     }
 
-    pub(super) fn wrote(&mut self, object: ContainerRecreateRequest, now: Now) {
-        if object.status != self.object.status {
-            self.memory.last_write = Some(now.wall);
-        }
-        self.update(object);
-    }
-
     /// Takes what the agent says.
     pub(super) fn hear(&mut self, facts: TaskFacts, now: Now) {
         for container in &facts.containers {

@@ -306,7 +306,7 @@ impl State {
             Ok(object) => {
                 entry.retry = Retry::default();
                 if let Some(object) = object {
-                    entry.wrote(*object, now);
+                    entry.update(*object);
                 }
             }
             Err(ApiFailure::Conflict | ApiFailure::Gone) => {

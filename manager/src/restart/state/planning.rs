@@ -79,7 +79,7 @@ impl State {
             return Some(until);
         }
         self.note_ready(uid, &write, now);
-        self.write(uid, write);
+        self.write(uid, write, now);
         None
     }
 
@@ -192,7 +192,7 @@ impl State {
         }
     }
 
-    fn write(&mut self, uid: &str, write: Write) {
+    fn write(&mut self, uid: &str, write: Write, now: Now) {
         let report = match &write {
             Write::Clean { report: true } => {
                 self.facts_of(uid)
@@ -208,6 +208,10 @@ impl State {
             return;
         };
         entry.busy = true;
+        // Noted now and not with the answer: a watch may tell of the write before its answer is there.
+        if matches!(write, Write::Status(_)) {
+            entry.memory.last_write = Some(now.wall);
+        }
         self.metrics.wrote();
         self.writes.push(Effect::Write {
             object: Box::new(entry.object.clone()),

@@ -50,9 +50,48 @@ fn a_slow_restart_shows_that_it_runs() {
     let mut world = World::new();
     world.create("r", |_| {});
     world.report("r", stopped("w1"));
-    world.wait(5_000);
+    world.wait(9_000);
+    assert_eq!(world.writes, ["admit"]);
+    world.wait(1_000);
     assert_eq!(world.phase("r"), "Recreating");
     assert_eq!(world.writes, ["admit", "status"]);
+}
+
+/// As a webhook lets it in.
+fn admitted(json: &mut Value) {
+    json["metadata"]["labels"] = json!({keys::POD_UID: "u1", keys::NODE_NAME: "node1", keys::ACTIVE: "true"});
+    json["spec"]["containers"][0]["statusContext"] =
+        json!({"containerID": "containerd://w1", "restartCount": 0});
+}
+
+#[test]
+fn three_writes_whether_the_watch_or_the_answer_is_first() {
+    for watch_is_first in [false, true] {
+        let mut world = World::new();
+        world.watch_is_first = watch_is_first;
+        world.create("r", admitted);
+        assert_eq!(world.writes, ["status"]);
+        world.report("r", taken("w1"));
+        world.report("r", stopped("w1"));
+        world.wait(1_500);
+        world.report("r", back("w1", "w2"));
+        world.kubelet("w2", 1, false);
+        assert_eq!(world.writes, ["status"], "watch first: {watch_is_first}");
+        world.kubelet("w2", 1, true);
+        assert_eq!(world.writes, ["status", "status", "clean"]);
+    }
+}
+
+#[test]
+fn another_leader_writes_no_more_than_the_first_would_have() {
+    let mut world = World::new();
+    world.create("r", admitted);
+    world.lead();
+    world.report("r", stopped("w1"));
+    world.wait(1_500);
+    world.report("r", back("w1", "w2"));
+    world.kubelet("w2", 1, true);
+    assert_eq!(world.writes, ["status", "status", "clean"]);
 }
 
 #[test]

@@ -28,6 +28,8 @@ pub(super) struct World {
     pub(super) writes: Vec<&'static str>,
     pub(super) events: Vec<String>,
     pub(super) ready: bool,
+    /// Whether the watch tells of a write before the write's own answer is there.
+    pub(super) watch_is_first: bool,
     /// The next writes fail in these ways.
     pub(super) failures: Vec<ApiFailure>,
     pub(super) mono: u64,
@@ -67,6 +69,7 @@ impl World {
             writes: Vec::new(),
             events: Vec::new(),
             ready: false,
+            watch_is_first: false,
             failures: Vec::new(),
             mono: 0,
             version: 10,
@@ -238,11 +241,19 @@ impl World {
         });
         stored.metadata.resource_version = Some(self.next());
         self.stored.insert(uid.clone(), stored.clone());
-        self.step(Event::Written {
-            uid,
-            result: Ok(Some(Box::new(stored.clone()))),
-        });
-        self.step(Event::Requests(Told::Object(Box::new(stored))));
+        let mut news = [
+            Event::Written {
+                uid,
+                result: Ok(Some(Box::new(stored.clone()))),
+            },
+            Event::Requests(Told::Object(Box::new(stored))),
+        ];
+        if self.watch_is_first {
+            news.reverse();
+        }
+        for event in news {
+            self.step(event);
+        }
     }
 
     /// The agent says how far it is.
