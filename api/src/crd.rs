@@ -22,17 +22,12 @@ pub use clone_set::clone_set;
 #[must_use]
 pub fn all() -> Vec<CustomResourceDefinition> {
     vec![
+        clone_set(),
         container_recreate_request(),
         image_list_pull_job(),
         image_pull_job(),
         node_image(),
     ]
-}
-
-/// CRDs of kinds that the chart does not install yet: an object of such a kind would be accepted, and nothing would act on it.
-#[must_use]
-pub fn upcoming() -> Vec<CustomResourceDefinition> {
-    vec![clone_set()]
 }
 
 /// ImagePullJob, v1alpha1 and v1beta1 (stored). The schemas are equal, so no conversion is needed.

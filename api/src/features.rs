@@ -52,8 +52,8 @@ pub const GATES: &[Gate] = {
     use Standing::{Absent, Built, Inert};
     &[
         gate("CloneSetEventHandlerOptimization", Alpha, false, Inert),
-        gate("CloneSetPartitionRollback", Alpha, false, Absent),
-        gate("CloneSetShortHash", Alpha, false, Absent),
+        gate("CloneSetPartitionRollback", Alpha, false, Built),
+        gate("CloneSetShortHash", Alpha, false, Built),
         gate("DaemonSetPruneIneligibleNodes", Alpha, false, Absent),
         gate("DaemonWatchingPod", Beta, true, Inert),
         gate("DefaultHostNetworkHostPortsInPodTemplates", Alpha, false, Absent),
@@ -66,7 +66,7 @@ pub const GATES: &[Gate] = {
         gate("ImagePullJobGate", Alpha, true, Built),
         gate("InPlacePodVerticalScaling", Alpha, false, Absent),
         gate("InPlaceUpdateEnvFromMetadata", Beta, true, Inert),
-        gate("InPlaceWorkloadVerticalScaling", Alpha, false, Absent),
+        gate("InPlaceWorkloadVerticalScaling", Alpha, false, Built),
         gate("KruiseDaemon", Beta, true, Built),
         gate("KruisePodReadinessGate", Alpha, false, Absent),
         gate("PodIndexLabel", Beta, true, Inert),
@@ -75,9 +75,9 @@ pub const GATES: &[Gate] = {
         gate("PodUnavailableBudgetUpdateGate", Alpha, false, Absent),
         gate("PodWebhook", Beta, true, Inert),
         gate("PreDownloadImageForDaemonSetUpdate", Alpha, false, Absent),
-        gate("PreDownloadImageForInPlaceUpdate", Alpha, false, Absent),
+        gate("PreDownloadImageForInPlaceUpdate", Alpha, false, Built),
         gate("PreparingUpdateAsUpdate", Alpha, false, Inert),
-        gate("RecreatePodWhenChangeVCTInCloneSetGate", Alpha, false, Absent),
+        gate("RecreatePodWhenChangeVCTInCloneSetGate", Alpha, false, Built),
         gate("ResourceDistributionGate", Beta, false, Absent),
         gate("ResourcesDeletionProtection", Beta, false, Absent),
         gate("SidecarSetPatchPodMetadataDefaultsAllowed", Alpha, false, Absent),
@@ -136,11 +136,18 @@ fn did_you_mean(nearest: &Option<&'static str>) -> String {
 
 /// Values of all gates.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FeatureGates(BTreeMap<&'static str, bool>);
+pub struct FeatureGates {
+    values: BTreeMap<&'static str, bool>,
+    /// Those that were set by their own name.
+    named: BTreeMap<&'static str, bool>,
+}
 
 impl Default for FeatureGates {
     fn default() -> Self {
-        Self(GATES.iter().map(|gate| (gate.name, gate.default)).collect())
+        Self {
+            values: GATES.iter().map(|gate| (gate.name, gate.default)).collect(),
+            named: BTreeMap::new(),
+        }
     }
 }
 
@@ -195,18 +202,19 @@ impl FeatureGates {
                 Stage::Beta => groups.get("AllBeta"),
             };
             if let (Some(value), Standing::Built) = (group, gate.standing) {
-                values.0.insert(gate.name, *value);
+                values.values.insert(gate.name, *value);
             }
             if let Some(value) = named.get(gate.name) {
                 if *value && gate.standing == Standing::Absent && !absent_too {
                     return Err(GateError::Absent { name: gate.name });
                 }
-                values.0.insert(gate.name, *value);
+                values.values.insert(gate.name, *value);
+                values.named.insert(gate.name, *value);
             }
         }
         // Without the agent nothing can be pulled.
         if !values.enabled("KruiseDaemon") {
-            values.0.insert("ImagePullJobGate", false);
+            values.values.insert("ImagePullJobGate", false);
         }
         Ok(values)
     }
@@ -214,7 +222,13 @@ impl FeatureGates {
     /// Value of a gate; false for a name that is not known.
     #[must_use]
     pub fn enabled(&self, name: &str) -> bool {
-        self.0.get(name).copied().unwrap_or(false)
+        self.values.get(name).copied().unwrap_or(false)
+    }
+
+    /// What was said about a gate by its own name; none when nobody said anything, and when `AllAlpha` or `AllBeta` did.
+    #[must_use]
+    pub fn said(&self, name: &str) -> Option<bool> {
+        self.named.get(name).copied()
     }
 
     /// Gates that are set and have no effect here, for a line in the log.
@@ -292,6 +306,14 @@ mod tests {
                 .expect("valid")
                 .enabled("ImagePullJobGate")
         );
+    }
+
+    #[test]
+    fn what_is_said_by_name_is_told_from_what_groups_say() {
+        let gates = FeatureGates::parse("AllAlpha=true,ImagePullJobGate=false").expect("valid");
+        assert_eq!(gates.said("ImagePullJobGate"), Some(false));
+        assert_eq!(gates.said("PreDownloadImageForInPlaceUpdate"), None);
+        assert!(gates.enabled("PreDownloadImageForInPlaceUpdate"));
     }
 
     #[test]

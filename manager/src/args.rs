@@ -17,6 +17,7 @@ use clap::error::ErrorKind;
 use clap::{ArgAction, ArgMatches, CommandFactory, FromArgMatches, Parser};
 use kruise_api::features::FeatureGates;
 use kruise_api::names;
+use kruise_planner::cloneset::Gates;
 use kruise_planner::job::Caps;
 use kruise_planner::lease::Timing;
 
@@ -117,6 +118,10 @@ struct Flags {
     #[arg(long, default_value = "0", help_heading = "Image pulls")]
     max_pulls_per_registry: u32,
 
+    /// Pods of CloneSets that wait for a hook before their deletion do not count among the replicas, in every set.
+    #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = "CloneSets")]
+    cloneset_scaling_exclude_preparing_delete: bool,
+
     /// Feature gates, NAME=true or NAME=false, separated by commas.
     #[arg(long, default_value = "", help_heading = "General")]
     feature_gates: String,
@@ -165,6 +170,8 @@ pub struct Config {
     pub engine: EngineConfig,
     /// Feature gates.
     pub gates: FeatureGates,
+    /// Switches of the controller of CloneSets.
+    pub clone_sets: Gates,
     /// How to log.
     pub logging: Logging,
     /// Flags that were given and have no effect.
@@ -295,6 +302,12 @@ fn settle(
         trust_configmap: flags.trust_configmap,
         agent_service_account: flags.agent_service_account,
         engine,
+        clone_sets: Gates {
+            exclude_preparing_delete: flags.cloneset_scaling_exclude_preparing_delete,
+            // Containers whose environment comes from metadata are not restarted by agents, so such a change only writes the metadata.
+            env_from_metadata: false,
+            ..Gates::of(&gates)
+        },
         gates,
         logging: Logging {
             format: flags.logging_format,

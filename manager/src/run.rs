@@ -30,7 +30,7 @@ use crate::serve::{Check, Health, Limits, Reporter, ServingStatus, common_servic
 use crate::telemetry::{Metrics, chain, init_logs};
 use crate::trust::{self, Healer, Serving, Store, Target};
 use crate::webhook::{self, KubeLookup, WebhookMetrics};
-use crate::{dispatch, image_list, inspect, restart};
+use crate::{cloneset, dispatch, image_list, inspect, restart};
 
 /// For calls under way when the process is told to end. Together with a retry period it stays below the time in which others shall take over.
 const GRACE: Duration = Duration::from_secs(2);
@@ -145,6 +145,7 @@ async fn serve(
     let engine = engine(config, &parts);
     image_lists(config, &parts);
     restarts(config, &parts, &engine);
+    clone_sets(config, &parts);
     let (routes, reporter) = routes(config, &parts, &engine);
     let grpc_stop = CancellationToken::new();
     let mut grpc = grpc_server(&parts, routes, listener, grpc_stop.clone());
@@ -344,6 +345,16 @@ fn restarts(config: &Config, parts: &Parts, engine: &EngineHandle) {
         leadership: parts.leadership.clone(),
         clock: parts.clock.clone(),
         metrics: parts.metrics.clone(),
+    });
+}
+
+fn clone_sets(config: &Config, parts: &Parts) {
+    cloneset::spawn(cloneset::Deps {
+        api: parts.api.clone(),
+        leadership: parts.leadership.clone(),
+        clock: parts.clock.clone(),
+        metrics: parts.metrics.clone(),
+        gates: config.clone_sets,
     });
 }
 

@@ -70,11 +70,7 @@ async fn gather(global: &Global, args: &PlanArgs) -> Result<Objects> {
 fn gates(text: &str) -> Result<Gates> {
     let gates =
         FeatureGates::parse_known(text).map_err(|error| Usage(format!("--feature-gates: {error}")))?;
-    let name = "PreDownloadImageForInPlaceUpdate";
-    let said = text
-        .split(',')
-        .any(|item| item.trim().split('=').next().map(str::trim) == Some(name));
-    Ok(Gates::of(&gates, said.then(|| gates.enabled(name))))
+    Ok(Gates::of(&gates))
 }
 
 /// All plans as text: a document for one set, a list for several.

@@ -76,6 +76,21 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{- if .root.Files.Get (printf "files/crds/apps.kruise.io_%s.yaml" .plural) -}}true{{- end -}}
 {{- end -}}
 
+{{/* Whether a feature gate that is off by default is on by the values. The last mention of its name counts, and before AllAlpha. */}}
+{{- define "kruise.gate" -}}
+{{- $gates := .root.Values.featureGates | default "" | lower | replace " " "" -}}
+{{- $said := "" -}}
+{{- range $name := list "allalpha" (lower .name) -}}
+{{- range $setting := splitList "," $gates -}}
+{{- $pair := splitn "=" 2 $setting -}}
+{{- if eq $pair._0 $name -}}
+{{- $said = ternary "true" "" (has (default "" $pair._1) (list "true" "t" "1")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $said -}}
+{{- end -}}
+
 {{/* Names of the CRDs that are converted by a webhook. */}}
 {{- define "kruise.converted" -}}
 {{- $names := list -}}

@@ -44,10 +44,6 @@ const VALUES: &[(&str, &str)] = &[
 const SWITCHES: &[(&str, &str)] = &[
     ("allow-privileged", "pods are not validated"),
     ("alsologtostderr", "logs go to standard error"),
-    (
-        "cloneset-scaling-exclude-preparing-delete",
-        "no CloneSets are controlled",
-    ),
     ("enable-pprof", "profiles are taken from outside the process"),
     ("logtostderr", "logs go to standard error"),
 ];

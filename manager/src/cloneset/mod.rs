@@ -7,8 +7,6 @@
 //! - `ports` are what it needs of the world; `cluster` is the API server behind them.
 //!
 //! Pods, claims, revisions and jobs are followed once there is a set: a cluster without any pays for one watch.
-//!
-//! `run` does not start it: neither the CRD nor the rights that it needs are in the chart.
 
 mod actor;
 mod body;

@@ -78,9 +78,9 @@ impl From<Progress> for InPlaceView {
 }
 
 impl Gates {
-    /// What the gates say. `pre_download` is what was said about PreDownloadImageForInPlaceUpdate by name: unsaid is a third value.
+    /// What the gates say. Unsaid is a third value of PreDownloadImageForInPlaceUpdate: sets are pre-downloaded for that ask for it.
     #[must_use]
-    pub fn of(gates: &FeatureGates, pre_download: Option<bool>) -> Self {
+    pub fn of(gates: &FeatureGates) -> Self {
         let in_place = Options::of(gates);
         Self {
             partition_rollback: gates.enabled("CloneSetPartitionRollback"),
@@ -88,7 +88,7 @@ impl Gates {
             recreate_on_claim_change: gates.enabled("RecreatePodWhenChangeVCTInCloneSetGate"),
             env_from_metadata: in_place.env_from_metadata,
             vertical_scaling: in_place.vertical_scaling,
-            pre_download: match pre_download {
+            pre_download: match gates.said("PreDownloadImageForInPlaceUpdate") {
                 _ if !gates.enabled("KruiseDaemon") => PreDownload::Never,
                 None => PreDownload::BySettings,
                 Some(true) => PreDownload::Always,

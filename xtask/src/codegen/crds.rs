@@ -15,20 +15,16 @@ const KEEP: (&str, &str) = ("helm.sh/resource-policy", "keep");
 
 /// The chart installs what lies here.
 const CHART: &str = "deploy/chart/files/crds";
-/// What lies here has no controller yet; it is for people who look ahead, and for tests.
-const UPCOMING: &str = "deploy/crds";
 
 pub(super) fn files() -> Result<Files> {
     let mut files = Files::new();
-    let chart = crd::all().into_iter().map(|crd| (CHART, crd));
-    let upcoming = crd::upcoming().into_iter().map(|crd| (UPCOMING, crd));
-    for (folder, mut crd) in chart.chain(upcoming) {
+    for mut crd in crd::all() {
         let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
         let annotations = crd.metadata.annotations.get_or_insert_default();
         annotations.insert(KEEP.0.to_owned(), KEEP.1.to_owned());
         let yaml = serde_norway::to_string(&crd).with_context(|| format!("cannot write {name}"))?;
         let text = format!("# Made by `cargo xtask codegen` from the types of kruise-api.\n{yaml}");
-        files.insert(PathBuf::from(folder).join(name), text.into_bytes());
+        files.insert(PathBuf::from(CHART).join(name), text.into_bytes());
     }
     Ok(files)
 }
@@ -36,18 +32,12 @@ pub(super) fn files() -> Result<Files> {
 pub(super) fn page() -> String {
     let mut page = page_head("Custom resources", "the types of kruise-api");
     for crd in crd::all() {
-        page.push_str(&resource(&crd, ""));
-    }
-    for crd in crd::upcoming() {
-        page.push_str(&resource(
-            &crd,
-            "The chart does not install it yet: nothing in this version acts on it.\n\n",
-        ));
+        page.push_str(&resource(&crd));
     }
     page
 }
 
-fn resource(crd: &CustomResourceDefinition, note: &str) -> String {
+fn resource(crd: &CustomResourceDefinition) -> String {
     let names = &crd.spec.names;
     let short = names.short_names.clone().unwrap_or_default().join(", ");
     let versions: Vec<_> = crd
@@ -63,7 +53,7 @@ fn resource(crd: &CustomResourceDefinition, note: &str) -> String {
         })
         .collect();
     let mut text = format!(
-        "## {}\n\n`{}.{}`, short name `{short}`, {}, versions {}.\n\n{note}",
+        "## {}\n\n`{}.{}`, short name `{short}`, {}, versions {}.\n\n",
         names.kind,
         names.plural,
         crd.spec.group,

@@ -9,9 +9,6 @@ use regex::Regex;
 
 use super::{cell, page_head};
 
-/// A controller that the manager does not start: nobody sees its metrics.
-const NOT_STARTED: &str = "manager/src/cloneset";
-
 /// One family.
 #[derive(Debug, PartialEq, Eq)]
 struct Family {
@@ -32,9 +29,6 @@ pub(super) fn page(root: &Path) -> Result<String> {
     ] {
         let mut families: BTreeMap<String, Family> = BTreeMap::new();
         for file in rust_files(&root.join(folder))? {
-            if file.starts_with(root.join(NOT_STARTED)) {
-                continue;
-            }
             let text =
                 fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
             families.extend(

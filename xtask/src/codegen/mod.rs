@@ -24,10 +24,9 @@ pub(crate) struct Args {
 }
 
 /// Folders in which every file is generated.
-const OWNED: [&str; 4] = [
+const OWNED: [&str; 3] = [
     "proto/src/gen",
     "deploy/chart/files/crds",
-    "deploy/crds",
     "docs/reference",
 ];
 
