@@ -99,6 +99,14 @@ impl PodPatch {
         self.pod_ready(keys);
     }
 
+    /// A pod with the gate is ready for the first time once somebody says so.
+    pub(super) fn begin_ready(&mut self, pod: &PodView) {
+        let told = |patch: &PodConditionPatch| patch.kind == names::KRUISE_POD_READY;
+        if pod.kruise_gate && pod.kruise_ready.is_none() && !self.conditions.iter().any(told) {
+            self.pod_ready(pod.not_ready_keys.clone());
+        }
+    }
+
     fn pod_ready(&mut self, mut keys: Vec<NotReadyKey>) {
         keys.sort();
         keys.dedup();

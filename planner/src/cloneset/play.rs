@@ -225,6 +225,7 @@ impl Play {
                 match condition.kind {
                     names::IN_PLACE_READY => pod.in_place_ready = Some(value),
                     names::KRUISE_POD_READY => {
+                        pod.kruise_ready = Some(value);
                         let keys: Vec<NotReadyKey> =
                             serde_json::from_str(&condition.message).unwrap_or_default();
                         pod.not_ready_keys = keys;
@@ -371,7 +372,8 @@ impl Play {
 
 /// Ready follows from the containers and the gates.
 fn settle_readiness(pod: &mut PodView, now: Timestamp) {
-    let gates = (!pod.in_place_gate || pod.in_place_ready == Some(true)) && pod.not_ready_keys.is_empty();
+    let gates = (!pod.in_place_gate || pod.in_place_ready == Some(true))
+        && (!pod.kruise_gate || pod.kruise_ready == Some(true));
     let ready = pod.phase == Phase::Running && pod.containers_ready && gates;
     match (ready, pod.ready) {
         (true, Readiness::Ready { .. }) => {}

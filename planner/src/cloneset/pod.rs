@@ -43,6 +43,8 @@ pub struct PodView {
     pub in_place_ready: Option<bool>,
     /// Whether it has the readiness gate KruisePodReady.
     pub kruise_gate: bool,
+    /// Condition KruisePodReady.
+    pub kruise_ready: Option<bool>,
     /// Who holds it not ready, from the message of condition KruisePodReady.
     pub not_ready_keys: Vec<NotReadyKey>,
     /// Highest restart count of a container.
@@ -278,6 +280,7 @@ impl PodView {
         !matches!(self.state, LifecycleState::Unset | LifecycleState::Normal)
             || !self.has_template_hash
             || (self.in_place_gate && !matches!(self.in_place_ready, Some(true)))
+            || (self.kruise_gate && self.kruise_ready.is_none())
             || !self.in_place.is_finished()
     }
 

@@ -44,6 +44,7 @@ impl Facts<'_> {
             {
                 patch.set_label(names::TEMPLATE_HASH, short(revision));
             }
+            patch.begin_ready(member.view);
             upkeep.labels_written |= !patch.labels.is_empty();
             if !patch.is_empty() {
                 let pod = member.view.name.clone();

@@ -48,6 +48,7 @@ impl PodView {
             in_place_gate: has_gate(names::IN_PLACE_READY),
             in_place_ready: condition(names::IN_PLACE_READY).map(is_true),
             kruise_gate: has_gate(names::KRUISE_POD_READY),
+            kruise_ready: condition(names::KRUISE_POD_READY).map(is_true),
             not_ready_keys: held
                 .and_then(|keys| serde_json::from_str(keys).ok())
                 .unwrap_or_default(),

@@ -3,6 +3,8 @@
 mod job;
 mod process;
 mod reach;
+mod set;
+mod witness;
 
 use std::fmt;
 
@@ -16,6 +18,8 @@ use serde_json::json;
 pub use job::{Job, Outcome};
 pub use process::{container_pid, kill_daemon, manager_process};
 pub use reach::{Forward, viewer_token};
+pub use set::{Set, push_idle_image};
+pub use witness::Witness;
 
 use crate::cluster::Cluster;
 use crate::registry::{ImageSpec, Pushed};

@@ -9,6 +9,7 @@
 mod bad_input;
 mod budget;
 mod cancel;
+mod clone_set;
 mod identity;
 mod inspection;
 mod jobs;

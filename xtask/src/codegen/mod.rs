@@ -24,11 +24,7 @@ pub(crate) struct Args {
 }
 
 /// Folders in which every file is generated.
-const OWNED: [&str; 3] = [
-    "proto/src/gen",
-    "deploy/chart/files/crds",
-    "docs/reference",
-];
+const OWNED: [&str; 3] = ["proto/src/gen", "deploy/chart/files/crds", "docs/reference"];
 
 pub(crate) fn run(args: Args) -> Result<()> {
     if args.check {

@@ -172,3 +172,24 @@ fn hooks_that_hold_are_told() {
         Some(vec!["web-p00".to_owned()])
     );
 }
+
+#[test]
+fn a_new_pod_gets_the_conditions_of_both_its_gates_in_one_write() {
+    let mut world = World::settled(rolling(3, json!({})));
+    line(&mut world, "n n n");
+    world.play.pods[1].in_place_ready = None;
+    world.play.pods[1].kruise_ready = None;
+    let json = serde_json::to_value(&world.plan().actions).unwrap();
+    assert_eq!(json.as_array().map(Vec::len), Some(1), "{json}");
+    let told: Vec<_> = json[0]["conditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|condition| (condition["type"].clone(), condition["status"].clone()))
+        .collect();
+    let all = [
+        (json!("InPlaceUpdateReady"), json!("True")),
+        (json!("KruisePodReady"), json!("True")),
+    ];
+    assert_eq!(told, all);
+}

@@ -104,6 +104,7 @@ impl World {
             in_place_gate: true,
             in_place_ready: Some(true),
             kruise_gate: true,
+            kruise_ready: Some(true),
             ..PodView::default()
         };
         for (key, value) in [
