@@ -1,6 +1,6 @@
 //! Volumes that belong to pods: made with them, kept for the next one, taken away with those that go for good.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
@@ -58,6 +58,38 @@ async fn claims(product: &Product) -> Result<BTreeMap<String, String>> {
         .collect())
 }
 
+/// Instances that have a pod.
+async fn places(set: &Set) -> Result<BTreeSet<String>> {
+    let pods = set.pods().await?;
+    Ok(pods
+        .iter()
+        .filter_map(|pod| pod.labels().get(INSTANCE).cloned())
+        .collect())
+}
+
+/// Deletes the oldest pod and waits until another is there in its stead. The instance of the deleted one.
+async fn delete_one(product: &Product, set: &Set) -> Result<String> {
+    let mut pods = set.pods().await?;
+    pods.sort_by_key(|pod| pod.metadata.creation_timestamp.clone());
+    let oldest = pods.first().context("there are pods")?;
+    let instance = oldest
+        .labels()
+        .get(INSTANCE)
+        .cloned()
+        .context("a pod has an instance")?;
+    let api: Api<Pod> = Api::namespaced(product.client.clone(), &product.namespace);
+    api.delete(&oldest.name_any(), &DeleteParams::default()).await?;
+    wait_for("the deleted pod to be gone", TWO_MINUTES, async || {
+        match api.get_opt(&oldest.name_any()).await? {
+            None => Ok(Seen::Done(())),
+            Some(_) => not_yet("still there"),
+        }
+    })
+    .await?;
+    set.settled(3, TWO_MINUTES).await?;
+    Ok(instance)
+}
+
 #[tokio::test]
 async fn a_claim_waits_for_the_next_pod_and_goes_when_its_place_goes() -> Result<()> {
     let product = Product::attach("claims").await?;
@@ -72,41 +104,42 @@ async fn a_claim_waits_for_the_next_pod_and_goes_when_its_place_goes() -> Result
     set.settled(3, TWO_MINUTES).await?;
     let before = claims(&product).await?;
     assert_eq!(before.len(), 3);
-    let first = set.pods().await?.into_iter().next().context("three pods")?;
-    let instance = first
-        .labels()
-        .get(INSTANCE)
-        .cloned()
-        .context("a pod has an instance")?;
-    let pods: Api<Pod> = Api::namespaced(product.client.clone(), &product.namespace);
-    // Gone at once, as after the loss of a node: while the old pod is still ending, its place is not free.
-    let at_once = DeleteParams::default().grace_period(0);
-    pods.delete(&first.name_any(), &at_once).await?;
-    wait_for("the pod's place to be taken", TWO_MINUTES, async || {
-        let now = set.pods().await?;
-        let next = now
-            .iter()
-            .find(|pod| pod.labels().get(INSTANCE) == Some(&instance));
-        match next.filter(|pod| pod.uid() != first.uid()) {
-            Some(_) => Ok(Seen::Done(())),
-            None => not_yet(format!("{} pods", now.len())),
-        }
-    })
-    .await?;
-    set.settled(3, TWO_MINUTES).await?;
-    assert_eq!(claims(&product).await?, before, "no claim was made or lost");
+    // While a deleted pod is still ending, its place is not free: the next pod gets one of its own, and the claim waits.
+    let first = delete_one(&product, &set).await?;
+    let fresh = claims(&product).await?;
+    assert!(
+        before.iter().all(|kept| fresh.get(kept.0) == Some(kept.1)),
+        "{fresh:?}"
+    );
+    assert_eq!(fresh.len(), 4);
+    // The pod after that takes the place and the claim that wait.
+    delete_one(&product, &set).await?;
+    assert_eq!(claims(&product).await?, fresh, "no claim was made or lost");
+    let taken = set
+        .pods()
+        .await?
+        .iter()
+        .any(|pod| pod.labels().get(INSTANCE) == Some(&first));
+    assert!(taken, "nobody took the place {first}");
+    let gone = places(&set).await?;
     set.scale(1).await?;
     set.settled(1, TWO_MINUTES).await?;
-    let kept = set.pods().await?[0].labels()[INSTANCE].clone();
+    let kept = places(&set).await?;
+    let gone: Vec<_> = gone.difference(&kept).cloned().collect();
     wait_for("the claims of those that went to go", TWO_MINUTES, async || {
         let now = claims(&product).await?;
-        if now.len() == 1 {
+        if !now.keys().any(|instance| gone.contains(instance)) {
             return Ok(Seen::Done(now));
         }
         not_yet(format!("{now:?}"))
     })
     .await
-    .map(|now| assert_eq!(now.get(&kept), before.get(&kept)))?;
+    .map(|now| {
+        assert!(
+            kept.iter().all(|place| now.get(place) == fresh.get(place)),
+            "{now:?}"
+        )
+    })?;
     remove_volumes(&product, 4).await?;
     product.leave().await
 }
