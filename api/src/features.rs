@@ -46,7 +46,7 @@ const fn gate(name: &'static str, stage: Stage, default: bool, standing: Standin
     }
 }
 
-/// Every gate that upstream knows, sorted by name.
+/// Every gate that upstream knows, and our own, sorted by name.
 pub const GATES: &[Gate] = {
     use Stage::{Alpha, Beta};
     use Standing::{Absent, Built, Inert};
@@ -65,6 +65,7 @@ pub const GATES: &[Gate] = {
         gate("ForceDeleteTimeoutExpectationGate", Alpha, false, Inert),
         gate("ImagePullJobGate", Alpha, true, Built),
         gate("InPlacePodVerticalScaling", Alpha, false, Absent),
+        gate("InPlacePullGate", Beta, true, Built),
         gate("InPlaceUpdateEnvFromMetadata", Beta, true, Inert),
         gate("InPlaceWorkloadVerticalScaling", Alpha, false, Built),
         gate("KruiseDaemon", Beta, true, Built),

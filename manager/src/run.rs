@@ -145,7 +145,7 @@ async fn serve(
     let engine = engine(config, &parts);
     image_lists(config, &parts);
     restarts(config, &parts, &engine);
-    clone_sets(config, &parts);
+    clone_sets(config, &parts, &engine);
     let (routes, reporter) = routes(config, &parts, &engine);
     let grpc_stop = CancellationToken::new();
     let mut grpc = grpc_server(&parts, routes, listener, grpc_stop.clone());
@@ -348,13 +348,14 @@ fn restarts(config: &Config, parts: &Parts, engine: &EngineHandle) {
     });
 }
 
-fn clone_sets(config: &Config, parts: &Parts) {
+fn clone_sets(config: &Config, parts: &Parts, engine: &EngineHandle) {
     cloneset::spawn(cloneset::Deps {
         api: parts.api.clone(),
         leadership: parts.leadership.clone(),
         clock: parts.clock.clone(),
         metrics: parts.metrics.clone(),
         gates: config.clone_sets,
+        engine: engine.clone(),
     });
 }
 

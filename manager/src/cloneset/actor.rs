@@ -10,12 +10,14 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::carry::Carrier;
-use super::event::{Effect, Event, Now};
+use super::event::{Effect, Event, Now, PullAsk};
 use super::metrics::CloneSetMetrics;
 use super::ports::Cluster;
 use super::space::Kind;
 use super::state::State;
 use crate::clock::Monotonic;
+use crate::engine::EngineHandle;
+use crate::engine::guests::{Guest, GuestChange, Guests};
 use crate::leader::LeaderState;
 
 /// News that wait for the controller.
@@ -32,6 +34,8 @@ pub(super) struct Actor {
     pub(super) clock: Monotonic,
     pub(super) gates: Gates,
     pub(super) metrics: CloneSetMetrics,
+    /// By which nodes are asked for images. None in tests of everything else.
+    pub(super) nodes: Option<EngineHandle>,
 }
 
 impl Actor {
@@ -44,13 +48,29 @@ impl Actor {
         }
     }
 
+    /// Waits until this replica leads, and its engine with it. None when the process ends.
     async fn follow(&mut self) -> Option<Epoch> {
+        let guests = self.guests();
         loop {
-            if let LeaderState::Leader { epoch, .. } = &*self.leadership.borrow_and_update() {
-                return Some(*epoch);
+            let epoch = match &*self.leadership.borrow_and_update() {
+                LeaderState::Leader { epoch, .. } => Some(*epoch),
+                LeaderState::Follower { .. } => None,
+            };
+            let guests = guests.as_ref();
+            let is_at = |epoch: &Epoch| guests.is_none_or(|guests| guests.is_at(*epoch));
+            if let Some(epoch) = epoch.filter(is_at) {
+                return Some(epoch);
             }
-            self.leadership.changed().await.ok()?;
+            tokio::select! {
+                changed = self.leadership.changed() => changed.ok()?,
+                () = news(guests) => {}
+            }
         }
+    }
+
+    fn guests(&self) -> Option<Guests> {
+        let engine = self.nodes.as_ref()?;
+        Some(engine.guests(Guest::CloneSets).clone())
     }
 
     fn now(&self) -> Now {
@@ -58,6 +78,14 @@ impl Actor {
             mono: self.clock.now(),
             wall: self.cluster.now(),
         }
+    }
+}
+
+/// Returns when agents have said something.
+async fn news(guests: Option<&Guests>) {
+    match guests {
+        Some(guests) => guests.changed().await,
+        None => std::future::pending().await,
     }
 }
 
@@ -116,6 +144,8 @@ impl<'a> Leading<'a> {
                 None => std::future::pending().await,
             }
         };
+        let guests = self.actor.guests();
+        let guests = guests.as_ref();
         tokio::select! {
             // All are cancel-safe: a message is either taken or still there.
             changed = self.actor.leadership.changed() => {
@@ -123,12 +153,19 @@ impl<'a> Leading<'a> {
                     return false;
                 }
             }
+            () = news(guests) => {}
             Some(event) = self.told.recv() => self.state.apply(event, self.actor.now()),
             () = wake => {}
         }
         for _ in 0..BATCH {
             let Ok(event) = self.told.try_recv() else { break };
             self.state.apply(event, self.actor.now());
+        }
+        let told = guests
+            .map(|guests| guests.changes(self.epoch))
+            .unwrap_or_default();
+        for (name, node) in told {
+            self.state.apply(Event::Agent(name, node), self.actor.now());
         }
         for effect in self.state.settle(self.actor.now()) {
             self.perform(effect);
@@ -137,12 +174,43 @@ impl<'a> Leading<'a> {
         true
     }
 
+    /// Asks a node for an image, with what the pod would log in with.
+    fn ask(&mut self, ask: PullAsk) {
+        let Some(engine) = self.actor.nodes.clone() else {
+            return;
+        };
+        let (cluster, tell, epoch) = (Arc::clone(&self.actor.cluster), self.tell.clone(), self.epoch);
+        self.tasks.spawn(async move {
+            let task = ask.task.clone();
+            match super::ask::order(cluster.as_ref(), &ask).await {
+                Ok(order) => {
+                    let change = GuestChange::Hold {
+                        node: ask.node,
+                        order: Box::new(order),
+                        behind: ask.behind,
+                    };
+                    engine.guest(epoch, change).await;
+                }
+                Err(problem) => drop(tell.send(Event::NotAsked { task, problem }).await),
+            }
+        });
+    }
+
     fn still_leads(&self) -> bool {
         matches!(&*self.actor.leadership.borrow(), LeaderState::Leader { epoch, .. } if *epoch == self.epoch)
     }
 
     fn perform(&mut self, effect: Effect) {
         match effect {
+            Effect::Ask(ask) => self.ask(ask),
+            Effect::Release { node, task } => {
+                let Some(engine) = self.actor.nodes.clone() else {
+                    return;
+                };
+                let epoch = self.epoch;
+                self.tasks
+                    .spawn(async move { engine.guest(epoch, GuestChange::Forget { node, task }).await });
+            }
             Effect::WatchAll => {
                 for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Set) {
                     self.forward(self.actor.cluster.follow(kind));

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kruise_api::clone_set::CloneSet;
+use kruise_api::ids::{JobUid, NodeName, TaskId};
 use kruise_planner::cloneset::{Action, PlanEvent};
 use serde_json::Value;
 
 use super::objects::Object;
 use super::space::Kind;
+use crate::engine::guests::GuestNode;
 use crate::kubeapi::ApiFailure;
 
 /// A moment, by both clocks.
@@ -54,6 +56,15 @@ pub(crate) enum Event {
         /// Its labels.
         labels: Option<BTreeMap<String, String>>,
     },
+    /// What an agent holds and says.
+    Agent(NodeName, GuestNode),
+    /// An agent could not be asked for an image.
+    NotAsked {
+        /// The question.
+        task: TaskId,
+        /// Why.
+        problem: String,
+    },
     /// A pass has ended.
     Done(Outcome),
     /// An object was asked for.
@@ -69,9 +80,41 @@ pub(crate) enum Event {
     },
 }
 
+/// A node is asked to make an image present.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PullAsk {
+    /// Identity of the question.
+    pub(crate) task: TaskId,
+    /// Node.
+    pub(crate) node: NodeName,
+    /// As the template writes it.
+    pub(crate) image: String,
+    /// Whether the registry is to be asked although the image may be there.
+    pub(crate) always: bool,
+    /// Namespace of the set.
+    pub(crate) namespace: String,
+    /// Its name.
+    pub(crate) set: String,
+    /// A pod that waits, whose pull secrets are used.
+    pub(crate) pod: String,
+    /// Time of one attempt.
+    pub(crate) timeout: Duration,
+    /// Jobs that may bring the image.
+    pub(crate) behind: Vec<JobUid>,
+}
+
 /// Something is to be done.
 #[derive(Debug)]
 pub(crate) enum Effect {
+    /// Ask a node for an image.
+    Ask(PullAsk),
+    /// A node may forget a question.
+    Release {
+        /// Node.
+        node: NodeName,
+        /// The question.
+        task: TaskId,
+    },
     /// Carry out a plan.
     Pass(Pass),
     /// Ask for an object.

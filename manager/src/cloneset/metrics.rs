@@ -10,6 +10,7 @@ pub(crate) struct CloneSetMetrics {
     plans: Counter,
     failures: Counter,
     sets: Gauge,
+    images: Gauge,
 }
 
 impl CloneSetMetrics {
@@ -29,6 +30,15 @@ impl CloneSetMetrics {
             "CloneSets that are followed",
             self.sets.clone(),
         );
+        registry.register(
+            "kruise_cloneset_images_awaited",
+            "Images on nodes that pods wait for before they are changed in place",
+            self.images.clone(),
+        );
+    }
+
+    pub(super) fn waits_for_images(&self, images: usize) {
+        self.images.set(i64::try_from(images).unwrap_or(i64::MAX));
     }
 
     pub(super) fn planned(&self) {

@@ -3,12 +3,14 @@
 //! - [`state`](self) is all of its memory with its transitions, synchronous and without IO. It keeps, per namespace, what the watches have
 //!   told overlaid with our own writes (`store`, `space`), and remembers what failed (`holds`).
 //! - What to do is decided by [`kruise_planner::cloneset::plan`] alone.
+//! - `pulls` are the images that pods wait for before they are changed in place, which the engine asks nodes for.
 //! - `carry` does what a plan says, under the UIDs and versions that it was made from.
 //! - `ports` are what it needs of the world; `cluster` is the API server behind them.
 //!
 //! Pods, claims, revisions and jobs are followed once there is a set: a cluster without any pays for one watch.
 
 mod actor;
+mod ask;
 mod body;
 mod carry;
 mod cluster;
@@ -17,6 +19,7 @@ mod holds;
 mod metrics;
 mod objects;
 mod ports;
+mod pulls;
 mod space;
 mod state;
 mod store;
@@ -27,6 +30,7 @@ use std::sync::Arc;
 use kruise_planner::cloneset::Gates;
 
 use crate::clock::Monotonic;
+use crate::engine::EngineHandle;
 use crate::leader::Leadership;
 use crate::telemetry::Metrics;
 
@@ -43,6 +47,8 @@ pub struct Deps {
     pub metrics: Metrics,
     /// Switches.
     pub gates: Gates,
+    /// By which nodes are asked for images.
+    pub engine: EngineHandle,
 }
 
 /// Starts the controller's task, which follows the leadership until the process ends.
@@ -53,6 +59,7 @@ pub fn spawn(deps: Deps) {
         clock,
         metrics,
         gates,
+        engine,
     } = deps;
     let own = metrics::CloneSetMetrics::default();
     metrics.register(|registry| own.register(registry));
@@ -62,6 +69,7 @@ pub fn spawn(deps: Deps) {
         clock,
         gates,
         metrics: own,
+        nodes: Some(engine),
     };
     tokio::spawn(actor.run());
 }

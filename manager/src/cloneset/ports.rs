@@ -5,6 +5,8 @@ use futures::stream::BoxStream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kruise_api::clone_set::CloneSet;
+use kruise_api::reference::ImageRef;
+use kruise_proto::dispatch::Credential;
 use serde_json::Value;
 
 use super::event::{Event, Seen};
@@ -62,6 +64,13 @@ pub(crate) trait Requests: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Option<Object>, ApiFailure>>;
     /// A whole pod as the API server has it now.
     fn pod(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Option<Pod>, ApiFailure>>;
+    /// What a pod logs in with at the registry of an image. The error is for people.
+    fn log_ins(
+        &self,
+        namespace: String,
+        pod: String,
+        image: ImageRef,
+    ) -> BoxFuture<'static, Result<Vec<Credential>, String>>;
     /// Tells an event about a set.
     fn record(&self, set: &CloneSet, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>>;
 }

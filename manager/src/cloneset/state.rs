@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kruise_planner::cloneset::{Action, CloneSetPlan, CloneSetSnapshot, Gates, Writes, plan};
+use kruise_planner::cloneset::{Action, CloneSetPlan, CloneSetSnapshot, Gates, Writes, gate_timeout, plan};
 
 use super::event::{Effect, Event, Now, Outcome, Pass};
 use super::holds::Holds;
 use super::metrics::CloneSetMetrics;
 use super::objects::{Object, SetObject};
+use super::pulls::{Pulls, Setting};
 use super::space::{Concerned, Kind, Space};
 use super::store::Kept;
 
@@ -49,6 +50,7 @@ pub(crate) struct State {
     spaces: BTreeMap<String, Space>,
     sets: BTreeMap<String, SetState>,
     nodes: BTreeMap<String, BTreeMap<String, String>>,
+    pulls: Pulls,
     /// Kinds whose first list is complete.
     listed: BTreeSet<Kind>,
     follows_all: bool,
@@ -71,6 +73,7 @@ impl State {
             spaces: BTreeMap::new(),
             sets: BTreeMap::new(),
             nodes: BTreeMap::new(),
+            pulls: Pulls::default(),
             listed: BTreeSet::new(),
             follows_all: false,
             follows_nodes: false,
@@ -101,6 +104,16 @@ impl State {
                     Some(labels) => self.nodes.insert(name, labels),
                     None => self.nodes.remove(&name),
                 };
+            }
+            Event::Agent(name, node) => {
+                for set in self.pulls.agent(&name, &node, now) {
+                    self.touch_set(&set);
+                }
+            }
+            Event::NotAsked { task, problem } => {
+                if let Some(set) = self.pulls.problem(&task, problem, now) {
+                    self.touch_set(&set);
+                }
             }
             Event::Done(outcome) => self.done(outcome, now),
             Event::Found {
@@ -150,6 +163,12 @@ impl State {
         self.sets.retain(|uid, _| uids.contains(uid));
         for uid in uids {
             self.sets.entry(uid).or_default().dirty = true;
+        }
+    }
+
+    fn touch_set(&mut self, uid: &str) {
+        if let Some(state) = self.sets.get_mut(uid) {
+            state.dirty = true;
         }
     }
 
@@ -241,6 +260,9 @@ impl State {
         for (namespace, name, uid) in due {
             self.plan(&namespace, &name, &uid, now, &mut effects);
         }
+        self.pulls.keep_sets(|uid| self.sets.contains_key(uid));
+        effects.append(&mut self.pulls.take_unwanted());
+        self.metrics.waits_for_images(self.pulls.count());
         effects
     }
 
@@ -284,7 +306,9 @@ impl State {
         state.dirty = false;
         state.wake = None;
         let writes = state.holds.writes(&state.unseen, now.wall);
-        let snapshot = snapshot(space, set, &self.nodes, &writes, self.gates, now);
+        let reports = self.gates.pull_gate.then(|| self.pulls.reports(uid, now));
+        let mut snapshot = snapshot(space, set, &self.nodes, &writes, self.gates, now);
+        snapshot.pulls = reports.as_ref();
         let plan = plan(&snapshot);
         self.metrics.planned();
         let pods = u32::try_from(snapshot.pods.len()).unwrap_or(u32::MAX);
@@ -295,6 +319,19 @@ impl State {
         let may_write_status = later[1].is_none();
         state.wake = state.wake.into_iter().chain(later.into_iter().flatten()).min();
         let write_status = plan.write_status && may_write_status;
+        // Jobs for the same images come first, so that the pulls of both are one.
+        let makes_jobs = |action: &Action| matches!(action, Action::CreateImagePullJob { .. });
+        if self.gates.pull_gate && !plan.actions.iter().any(makes_jobs) {
+            let setting = Setting {
+                namespace,
+                name,
+                timeout: gate_timeout(&set.set),
+            };
+            let wishes = super::targets::wishes(space, &snapshot, uid, &plan.pulls);
+            state.dirty |= self.pulls.wish(uid, &setting, wishes, now, effects);
+        }
+        let quiet = self.pulls.wake(uid, now);
+        state.wake = state.wake.into_iter().chain(quiet).min();
         if plan.actions.is_empty() && !write_status && plan.events.is_empty() {
             return;
         }

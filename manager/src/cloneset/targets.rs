@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kruise_planner::cloneset::{Action, CloneSetPlan, CloneSetSnapshot};
+use kruise_api::ids::JobUid;
+use kruise_planner::cloneset::{Action, CloneSetPlan, CloneSetSnapshot, PullWish};
 use kruise_planner::revision;
 use serde_json::Value;
 
 use super::event::Seen;
+use super::pulls::Wish;
 use super::space::{Kind, Space};
+use super::store::Kept as _;
 
 /// UIDs and versions of objects that actions change.
 pub(super) fn seen(
@@ -92,4 +95,56 @@ pub(super) fn revisions(
     all.entry(plan.update_revision.clone())
         .or_insert_with(|| Arc::new(revision::data(&snapshot.set.spec.template)));
     all
+}
+
+/// What pods wish, with what their revisions say of the images and which jobs may bring them.
+pub(super) fn wishes(
+    space: &Space,
+    snapshot: &CloneSetSnapshot<'_>,
+    set: &str,
+    wishes: &[PullWish],
+) -> Vec<Wish> {
+    let hash = kruise_planner::revision::short_hash;
+    let jobs: Vec<(&str, JobUid)> = space
+        .jobs
+        .iter()
+        .filter(|job| job.controller.as_deref() == Some(set) && !job.object.terminating)
+        .filter_map(|job| Some((job.object.revision_hash.as_deref()?, JobUid::from(job.uid()))))
+        .collect();
+    let one = |wish: &PullWish| {
+        let revision = snapshot
+            .revisions
+            .iter()
+            .find(|known| known.name == wish.revision);
+        let own = jobs
+            .iter()
+            .filter(|(made_for, _)| hash(made_for) == hash(&wish.revision));
+        Wish {
+            wish: wish.clone(),
+            always: wish
+                .images
+                .iter()
+                .filter_map(|image| {
+                    Some((
+                        image.clone(),
+                        is_always(revision.map(|known| &known.data), image)?,
+                    ))
+                })
+                .collect(),
+            behind: own.map(|(_, uid)| uid.clone()).collect(),
+        }
+    };
+    wishes.iter().map(one).collect()
+}
+
+/// Whether the kubelet will ask the registry for an image of a template. None for one that it never pulls. What the template leaves out is Always for
+/// main containers of CloneSets.
+fn is_always(data: Option<&Value>, image: &str) -> Option<bool> {
+    let containers = data.and_then(|data| data.pointer("/spec/template/spec/containers")?.as_array());
+    let container = containers.and_then(|all| all.iter().find(|container| container["image"] == image));
+    match container.and_then(|container| container["imagePullPolicy"].as_str()) {
+        Some("Never") => None,
+        Some("IfNotPresent") => Some(false),
+        _ => Some(true),
+    }
 }

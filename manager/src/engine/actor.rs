@@ -22,7 +22,7 @@ use super::config::EngineConfig;
 use super::event::{
     Change, CloseReason, Effect, Event, ImageWrite, JobWrite, Now, SecretRequest, SessionId, ToAgent,
 };
-use super::guests::Guests;
+use super::guests::GuestRooms;
 use super::handle::{Message, Watched};
 use super::logins;
 use super::metrics::EngineMetrics;
@@ -57,7 +57,7 @@ pub(super) struct Actor {
     /// Cancelled when the process is about to end.
     pub(super) closing: CancellationToken,
     /// Other controllers' view of the nodes.
-    pub(super) guests: Guests,
+    pub(super) guests: GuestRooms,
 }
 
 impl Actor {
@@ -222,7 +222,7 @@ impl<'a> Leading<'a> {
         if let Some(epoch) = self.state.outrun() {
             self.actor.guard.outrun(epoch);
         }
-        self.actor.guests.take(self.state.take_guest_news());
+        self.actor.guests.take(&self.state.take_guest_news());
         while self.tasks.try_join_next().is_some() {}
         let ready = self.state.is_ready();
         self.actor

@@ -7,18 +7,46 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use kruise_api::ids::{Epoch, NodeName, TaskId};
+use kruise_api::ids::{Epoch, JobUid, NodeName, TaskId};
+use kruise_planner::{cloneset, restart};
 use kruise_proto::dispatch::Order;
 use kruise_proto::task::TaskStatus;
 use tokio::sync::Notify;
+
+/// Controllers whose tasks travel with the engine's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Guest {
+    /// Restarts of containers.
+    Restarts,
+    /// CloneSets: images that pods wait for before they are changed in place.
+    CloneSets,
+}
+
+impl Guest {
+    /// Whose task this is; none for the engine's own.
+    pub(super) fn of(task: &TaskId) -> Option<Self> {
+        if restart::request_of(task).is_some() {
+            Some(Self::Restarts)
+        } else if cloneset::is_gate_task(task) {
+            Some(Self::CloneSets)
+        } else {
+            None
+        }
+    }
+}
 
 /// What a controller wants.
 #[derive(Clone, Debug)]
 pub(crate) enum GuestChange {
     /// It has read its objects: until then no agent is let in, whose tasks would be taken back for nothing.
     Ready,
-    /// This node shall hold this order, in place of an older one with its id.
-    Hold { node: NodeName, order: Box<Order> },
+    /// This node shall hold this order, in place of an older one with its id. A pull that one of these jobs, which may not be known yet, will bring to
+    /// the node waits for the job's slot there, and the node comes first in the job.
+    Hold {
+        node: NodeName,
+        order: Box<Order>,
+        behind: Vec<JobUid>,
+    },
     /// This node shall not hold this task, and may forget its result.
     Forget { node: NodeName, task: TaskId },
 }
@@ -45,6 +73,56 @@ pub(crate) enum GuestNews {
     Forgotten(NodeName, TaskId),
 }
 
+/// The views of all controllers.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GuestRooms {
+    restarts: Guests,
+    clone_sets: Guests,
+}
+
+impl GuestRooms {
+    pub(crate) fn of(&self, guest: Guest) -> &Guests {
+        match guest {
+            Guest::Restarts => &self.restarts,
+            Guest::CloneSets => &self.clone_sets,
+        }
+    }
+
+    /// Another leadership begins: nothing is known of any node.
+    pub(super) fn begin(&self, epoch: Epoch) {
+        self.restarts.begin(epoch);
+        self.clone_sets.begin(epoch);
+    }
+
+    /// Whether agents are let in only once a controller has read its objects. CloneSets ask for what is missing, and lose nothing by asking again.
+    pub(super) fn are_expected(&self) -> bool {
+        self.restarts.are_expected()
+    }
+
+    /// Tells each controller what concerns it.
+    pub(super) fn take(&self, news: &[GuestNews]) {
+        for guest in [Guest::Restarts, Guest::CloneSets] {
+            let own = news.iter().filter_map(|news| news.for_guest(guest)).collect();
+            self.of(guest).take(own);
+        }
+    }
+}
+
+impl GuestNews {
+    fn for_guest(&self, guest: Guest) -> Option<Self> {
+        let id = |status: &TaskStatus| Guest::of(&TaskId::new(status.task_id.as_str()));
+        match self {
+            Self::Attached(node, tasks) => {
+                let own = tasks.iter().filter(|task| id(task) == Some(guest)).cloned();
+                Some(Self::Attached(node.clone(), own.collect()))
+            }
+            Self::Detached(_) => Some(self.clone()),
+            Self::Reported(_, status) => (id(status) == Some(guest)).then(|| self.clone()),
+            Self::Forgotten(_, task) => (Guest::of(task) == Some(guest)).then(|| self.clone()),
+        }
+    }
+}
+
 #[derive(Debug, Default)]
 struct Board {
     epoch: Epoch,
@@ -52,7 +130,7 @@ struct Board {
     changed: BTreeSet<NodeName>,
 }
 
-/// Latest state of all nodes, shared between the engine and one controller.
+/// Latest state of all nodes as far as one controller is concerned.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Guests {
     board: Arc<Mutex<Board>>,
@@ -66,12 +144,12 @@ impl Guests {
         self.expected.store(true, Ordering::Relaxed);
     }
 
-    pub(super) fn are_expected(&self) -> bool {
+    fn are_expected(&self) -> bool {
         self.expected.load(Ordering::Relaxed)
     }
 
     /// Another leadership begins: nothing is known of any node.
-    pub(super) fn begin(&self, epoch: Epoch) {
+    fn begin(&self, epoch: Epoch) {
         *self.lock() = Board {
             epoch,
             ..Board::default()
@@ -84,7 +162,7 @@ impl Guests {
         self.lock().epoch == epoch
     }
 
-    pub(super) fn take(&self, news: Vec<GuestNews>) {
+    fn take(&self, news: Vec<GuestNews>) {
         if news.is_empty() {
             return;
         }

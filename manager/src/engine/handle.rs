@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::config::EngineConfig;
 use super::event::{Attach, AttachRefused, Change, Event, SessionId, ToAgent};
-use super::guests::{GuestChange, Guests};
+use super::guests::{Guest, GuestChange, GuestRooms, Guests};
 use super::objects::JobObject;
 use super::ports::ApiFailure;
 use super::state::{AgentPage, TaskFilter, TaskPage};
@@ -99,7 +99,7 @@ pub struct EngineHandle {
     sessions: Arc<AtomicU64>,
     open: watch::Receiver<bool>,
     closing: CancellationToken,
-    guests: Guests,
+    guests: GuestRooms,
 }
 
 impl EngineHandle {
@@ -117,7 +117,7 @@ impl EngineHandle {
             clock,
             sessions: Arc::default(),
             closing,
-            guests: Guests::default(),
+            guests: GuestRooms::default(),
         }
     }
 
@@ -177,14 +177,14 @@ impl EngineHandle {
         Ok((epoch, messages))
     }
 
-    /// The engine with the view that it shares with another controller.
-    pub(super) fn with_guests(self, guests: Guests) -> Self {
+    /// The engine with the views that it shares with other controllers.
+    pub(super) fn with_guests(self, guests: GuestRooms) -> Self {
         Self { guests, ..self }
     }
 
     /// For a controller whose tasks travel with the engine's.
-    pub(crate) fn guests(&self) -> &Guests {
-        &self.guests
+    pub(crate) fn guests(&self, guest: Guest) -> &Guests {
+        self.guests.of(guest)
     }
 
     /// What that controller wants, under the leadership of this number.

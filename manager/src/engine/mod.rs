@@ -30,6 +30,7 @@ use crate::leader::Leadership;
 use crate::telemetry::Metrics;
 
 pub use config::EngineConfig;
+pub(crate) use credentials::matching;
 pub use handle::{EngineGone, EngineHandle};
 pub(crate) use merge::merge_patch;
 
@@ -89,7 +90,7 @@ pub(crate) fn spawn_over(
     let (sender, inbox) = mpsc::channel(handle::INBOX);
     let closing = CancellationToken::new();
     let (open, opened) = watch::channel(false);
-    let guests = guests::Guests::default();
+    let guests = guests::GuestRooms::default();
     let handle =
         EngineHandle::new(sender, config, clock.clone(), opened, closing.clone()).with_guests(guests.clone());
     let (guard, leadership) = (leadership.clone(), leadership.subscribe());

@@ -18,7 +18,7 @@ use super::metrics::RestartMetrics;
 use super::state::{Effect, Event, Now, State};
 use crate::clock::Monotonic;
 use crate::engine::EngineHandle;
-use crate::engine::guests::GuestChange;
+use crate::engine::guests::{Guest, GuestChange, Guests};
 use crate::leader::LeaderState;
 
 /// News that wait for the controller.
@@ -47,16 +47,21 @@ impl Actor {
 
     /// Waits until this replica leads, and its engine with it. None when the process ends.
     async fn follow(&mut self) -> Option<Epoch> {
+        let guests = self.guests().clone();
         loop {
             let epoch = self.epoch();
-            if let Some(epoch) = epoch.filter(|epoch| self.engine.guests().is_at(*epoch)) {
+            if let Some(epoch) = epoch.filter(|epoch| guests.is_at(*epoch)) {
                 return Some(epoch);
             }
             tokio::select! {
                 changed = self.leadership.changed() => changed.ok()?,
-                () = self.engine.guests().changed() => {}
+                () = guests.changed() => {}
             }
         }
+    }
+
+    fn guests(&self) -> &Guests {
+        self.engine.guests(Guest::Restarts)
     }
 
     fn epoch(&self) -> Option<Epoch> {
@@ -81,6 +86,7 @@ impl Actor {
             tasks: JoinSet::new(),
         };
         let mut state = State::new(self.metrics.clone());
+        let guests = self.guests().clone();
         leading.forward(self.cluster.requests().map(Event::Requests));
         while self.epoch() == Some(epoch) {
             let now = self.now();
@@ -91,14 +97,14 @@ impl Actor {
                 // All are cancel-safe: a message is either taken or still there.
                 changed = self.leadership.changed() => if changed.is_err() { return },
                 Some(event) = told.recv() => state.apply(event, self.now()),
-                () = self.engine.guests().changed() => {}
+                () = guests.changed() => {}
                 () = tokio::time::sleep(nap.min(Duration::from_secs(3600))) => {}
             }
             for _ in 0..BATCH {
                 let Ok(event) = told.try_recv() else { break };
                 state.apply(event, self.now());
             }
-            for (name, node) in self.engine.guests().changes(epoch) {
+            for (name, node) in guests.changes(epoch) {
                 state.apply(Event::Node(name, node), self.now());
             }
             for effect in state.settle(self.now()) {
@@ -126,7 +132,14 @@ impl Actor {
                     work: Some(order::Work::RestartContainers(message)),
                 });
                 self.engine
-                    .guest(leading.epoch, GuestChange::Hold { node, order })
+                    .guest(
+                        leading.epoch,
+                        GuestChange::Hold {
+                            node,
+                            order,
+                            behind: Vec::new(),
+                        },
+                    )
                     .await;
             }
             Effect::Forget { node, task } => {

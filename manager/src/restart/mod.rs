@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use crate::clock::Monotonic;
 use crate::engine::EngineHandle;
+use crate::engine::guests::Guest;
 use crate::kubeapi::Api;
 use crate::leader::Leadership;
 use crate::telemetry::Metrics;
@@ -47,7 +48,7 @@ pub fn spawn(deps: Deps) {
     } = deps;
     let own = metrics::RestartMetrics::default();
     metrics.register(|registry| own.register(registry));
-    engine.guests().expect();
+    engine.guests(Guest::Restarts).expect();
     let actor = actor::Actor {
         cluster: Arc::new(cluster::KubeCluster::new(api)),
         engine,

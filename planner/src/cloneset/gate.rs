@@ -15,6 +15,9 @@ use super::way::Way;
 /// So long a report that an image is there counts. The kubelet may remove an unused image after two minutes.
 const FRESH: SignedDuration = SignedDuration::from_secs(60);
 
+/// Event of a set whose pods cannot be updated for want of an image.
+const PULL_FAILED: &str = "FailedPullImage";
+
 impl Facts<'_> {
     /// What is known of the images of a pod's next revision. None when nobody is to be waited for.
     fn pull<'s>(
@@ -113,6 +116,13 @@ impl Facts<'_> {
         }
         if let Some(until) = until {
             draft.wake_at(until);
+        }
+        // One tells of all: the others are named with the set's reasons.
+        if reason == Reason::PullFailed && !draft.events.iter().any(|event| event.reason == PULL_FAILED) {
+            draft.warn(
+                PULL_FAILED,
+                format!("pod {} goes on as it is: {message}", member.view.name),
+            );
         }
         // Upkeep has said this of a pod that it wanted to touch too.
         if reason != Reason::WriteFailed {

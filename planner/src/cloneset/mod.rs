@@ -21,6 +21,7 @@ mod play;
 mod pod;
 mod predownload;
 mod progress;
+mod pulls;
 mod reason;
 mod refresh;
 mod revisions;
@@ -44,7 +45,10 @@ pub use play::{Play, Step};
 pub use pod::{
     GraceView, InPlaceView, LifecycleState, NextBatch, NotReadyKey, Phase, PodView, Readiness, RevisionKey,
 };
-pub use predownload::ROLLOUT;
+pub use predownload::{DEFAULT_GATE_TIMEOUT, ROLLOUT, gate_timeout};
+pub use pulls::{
+    GateFacts, TaskSeen, cannot_be_had, gate_state, gate_task_id, gate_wake, is_gate_task, of_all, retry_at,
+};
 pub use reason::{Reason, Waiting};
 pub use snapshot::{
     ClaimView, CloneSetSnapshot, Gates, Hold, JobView, PreDownload, PullReport, PullState, RevisionView,

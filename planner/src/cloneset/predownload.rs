@@ -1,12 +1,13 @@
 //! Has new images pulled onto nodes ahead of a rollout.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::LocalObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelectorRequirement;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kruise_api::clone_set::limit::{Rounding, is_percent, scaled};
-use kruise_api::clone_set::{InPlaceUpdateStrategy, names};
+use kruise_api::clone_set::{CloneSet, InPlaceUpdateStrategy, names};
 use serde_json::Value;
 
 use super::action::{Action, JobContent};
@@ -22,6 +23,8 @@ pub const ROLLOUT: &str = "apps.kruise.io/predownload-rollout";
 
 const DEFAULT_PARALLELISM: i32 = 1;
 const DEFAULT_TIMEOUT_SECONDS: i32 = 300;
+/// How long the pull gate waits for an image when the set does not say.
+pub const DEFAULT_GATE_TIMEOUT: Duration = Duration::from_secs(600);
 const BACKOFF_LIMIT: i32 = 1;
 const TTL_SECONDS: i32 = 600;
 /// With so few pods pre-download takes longer than it saves.
@@ -36,6 +39,23 @@ struct Settings {
     parallelism: i32,
     timeout_seconds: i32,
     min_updated_ready: i64,
+}
+
+/// How long the pull gate of a set waits for an image: the time-out of its pre-download, where it has one.
+#[must_use]
+pub fn gate_timeout(set: &CloneSet) -> Duration {
+    let rolling = set.spec.update_strategy.rolling_update.as_ref();
+    let field = rolling
+        .and_then(|rolling| rolling.in_place_update_strategy.as_ref())
+        .and_then(|fields| fields.image_pre_download_timeout_seconds);
+    let annotation = set.metadata.annotations.as_ref();
+    let annotation = annotation.and_then(|all| all.get(names::PREDOWNLOAD_TIMEOUT)?.parse().ok());
+    let seconds = field
+        .or(annotation)
+        .and_then(|seconds| u64::try_from(seconds).ok());
+    seconds
+        .filter(|seconds| *seconds > 0)
+        .map_or(DEFAULT_GATE_TIMEOUT, Duration::from_secs)
 }
 
 impl Facts<'_> {

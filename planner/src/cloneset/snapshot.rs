@@ -172,6 +172,9 @@ pub struct Gates {
     pub vertical_scaling: bool,
     /// PreDownloadImageForInPlaceUpdate.
     pub pre_download: PreDownload,
+    /// InPlacePullGate: a pod goes on serving until its new images are on its node. Says whether the caller is to look after that; the planner goes by
+    /// [`CloneSetSnapshot::pulls`].
+    pub pull_gate: bool,
     /// Flag `--cloneset-scaling-exclude-preparing-delete`.
     pub exclude_preparing_delete: bool,
 }
@@ -185,6 +188,7 @@ impl Default for Gates {
             env_from_metadata: true,
             vertical_scaling: false,
             pre_download: PreDownload::BySettings,
+            pull_gate: true,
             exclude_preparing_delete: false,
         }
     }

@@ -95,6 +95,7 @@ impl Gates {
                 Some(true) => PreDownload::Always,
                 Some(false) => PreDownload::Never,
             },
+            pull_gate: gates.enabled("InPlacePullGate") && gates.enabled("KruiseDaemon"),
             exclude_preparing_delete: false,
         }
     }

@@ -24,6 +24,8 @@ pub struct JobPlan {
     pub image: Option<ImageRef>,
     /// Nodes to give an order to, first things first.
     pub assign: Vec<NodeName>,
+    /// Urgent nodes whose turn is still to come.
+    pub urgent_pending: Vec<NodeName>,
     /// Nodes to ask whether they have the image already.
     pub probe: Vec<NodeName>,
     /// Orders that the caps of the cluster kept back.
@@ -245,6 +247,11 @@ impl Facts {
             deadline_left: deadline.map(|deadline| until(snapshot.now, deadline)),
             strip_finalizer: snapshot.legacy_finalizer,
             wake: deadline.filter(|_| !complete),
+            urgent_pending: if complete {
+                Vec::new()
+            } else {
+                self.urgent_pending(snapshot)
+            },
             image: Some(self.image.clone()),
             probe: if complete {
                 Vec::new()

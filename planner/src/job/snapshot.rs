@@ -201,6 +201,8 @@ pub struct JobMemory {
     pub probed: (u32, String),
     /// What nodes were asked about the image, and what they said.
     pub probes: BTreeMap<NodeName, Probe>,
+    /// Nodes where somebody waits for the image: a pod is to be updated. They come first.
+    pub urgent: BTreeSet<NodeName>,
 }
 
 /// A question to an agent whether it has the image.

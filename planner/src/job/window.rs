@@ -78,14 +78,18 @@ impl Facts {
         let window = (self.parallelism as usize).saturating_sub(held + may_hold);
         let free = window.min(snapshot.room.as_ref().map_or(usize::MAX, |room| room.orders));
         let mut assign = Vec::new();
-        // A node that has as much to do as it runs at once comes after the others: there an order would only wait.
-        for busy in [false, true] {
+        // Where somebody waits comes first. A node that has as much to do as it runs at once comes after the others: there an order would only wait.
+        for (urgent, busy) in [(true, false), (true, true), (false, false), (false, true)] {
+            if urgent && snapshot.memory.urgent.is_empty() {
+                continue;
+            }
             for (name, stand) in &mut self.nodes {
                 if assign.len() == free {
                     break;
                 }
                 let is_busy = snapshot.nodes.get(name).is_some_and(|node| node.busy);
-                if *stand == Stand::Pending && is_busy == busy {
+                let is_urgent = snapshot.memory.urgent.contains(name);
+                if *stand == Stand::Pending && is_busy == busy && is_urgent == urgent {
                     *stand = Stand::InFlight;
                     assign.push(name.clone());
                 }
@@ -94,6 +98,17 @@ impl Facts {
         let pending = self.nodes.iter().filter(|(_, stand)| *stand == Stand::Pending);
         self.capped = pending.count().min(window - free);
         assign
+    }
+
+    /// Urgent nodes that will get a slot of this window, and have none yet. A paused job holds up nobody.
+    pub(super) fn urgent_pending(&self, snapshot: &JobSnapshot<'_>) -> Vec<NodeName> {
+        if self.parallelism == 0 || snapshot.memory.urgent.is_empty() {
+            return Vec::new();
+        }
+        let urgent = self.nodes.iter().filter(|(name, stand)| {
+            snapshot.memory.urgent.contains(name) && matches!(stand, Stand::Pending | Stand::MayHold)
+        });
+        urgent.map(|(name, _)| name.clone()).collect()
     }
 
     pub(super) fn waiting(&self, snapshot: &JobSnapshot<'_>, counters: &Counters) -> Vec<WaitingOn> {

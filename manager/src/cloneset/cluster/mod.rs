@@ -11,13 +11,15 @@ use jiff::Timestamp;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{
-    Event as KubeEvent, EventSource, ObjectReference, PersistentVolumeClaim, Pod,
+    Event as KubeEvent, EventSource, ObjectReference, PersistentVolumeClaim, Pod, Secret,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kruise_api::clone_set::CloneSet;
 use kruise_api::image_pull_job::ImagePullJob;
+use kruise_api::reference::ImageRef;
 use kruise_planner::cloneset::Gates;
 use kruise_planner::task::fnv64;
+use kruise_proto::dispatch::Credential;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
@@ -29,6 +31,7 @@ use super::event::{Event, Seen};
 use super::objects::Object;
 use super::ports::{Cluster, CreateFailure, Requests, Told, Watches, Way};
 use super::space::Kind;
+use crate::engine::matching;
 use crate::kubeapi::{ApiFailure, failure};
 
 /// Field manager of everything that we write.
@@ -173,6 +176,36 @@ impl KubeCluster {
     }
 }
 
+impl KubeCluster {
+    /// The secrets that the pod names, those of its service account among them, which the API server puts into each pod.
+    async fn log_ins_of(
+        &self,
+        namespace: &str,
+        pod: &str,
+        image: &ImageRef,
+    ) -> Result<Vec<Credential>, String> {
+        let pods: Api<Pod> = Api::namespaced(self.api.reader(), namespace);
+        let found = pods
+            .get_opt(pod)
+            .await
+            .map_err(|error| format!("pod {pod} cannot be read now: {error}"))?;
+        let spec = found.and_then(|pod| pod.spec).unwrap_or_default();
+        let mut secrets = Vec::new();
+        for name in spec.image_pull_secrets.unwrap_or_default() {
+            let name = name.name;
+            let api: Api<Secret> = Api::namespaced(self.api.reader(), namespace);
+            match api.get_opt(&name).await {
+                Ok(Some(secret)) => secrets.push((name, secret)),
+                // As the kubelet does: it goes on without.
+                Ok(None) => tracing::debug!(pod, secret = name, "a pull secret does not exist"),
+                Err(error) => return Err(format!("pull secret {name} cannot be read now: {error}")),
+            }
+        }
+        let named = secrets.iter().map(|(name, secret)| (name.as_str(), secret));
+        matching(image, named).map_err(|problem| problem.to_string())
+    }
+}
+
 impl Requests for KubeCluster {
     fn create(
         &self,
@@ -220,6 +253,16 @@ impl Requests for KubeCluster {
     fn pod(&self, namespace: String, name: String) -> BoxFuture<'static, Result<Option<Pod>, ApiFailure>> {
         let pods: Api<Pod> = Api::namespaced(self.api.reader(), &namespace);
         async move { pods.get_opt(&name).await.map_err(|error| failure(&error)) }.boxed()
+    }
+
+    fn log_ins(
+        &self,
+        namespace: String,
+        pod: String,
+        image: ImageRef,
+    ) -> BoxFuture<'static, Result<Vec<Credential>, String>> {
+        let cluster = self.clone();
+        async move { cluster.log_ins_of(&namespace, &pod, &image).await }.boxed()
     }
 
     fn record(&self, set: &CloneSet, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>> {

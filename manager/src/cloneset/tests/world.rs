@@ -92,6 +92,7 @@ impl World {
             clock: Monotonic::tokio(),
             gates: Gates::default(),
             metrics: CloneSetMetrics::default(),
+            nodes: None,
         };
         let task = tokio::spawn(async move {
             // Kept as long as the controller runs: its end would be the end of the process.

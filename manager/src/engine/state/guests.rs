@@ -1,13 +1,13 @@
 //! Orders of other controllers, as part of each node's set.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use kruise_api::ids::{NodeName, TaskId};
-use kruise_planner::restart;
-use kruise_proto::dispatch::Order;
+use kruise_api::ids::{JobUid, NodeName, TaskId};
+use kruise_api::reference::ImageRef;
+use kruise_proto::dispatch::{Order, order};
 use kruise_proto::task::TaskStatus;
 
-use super::super::guests::{GuestChange, GuestNews};
+use super::super::guests::{Guest, GuestChange, GuestNews};
 use super::EngineState;
 
 /// Why a task is taken back, for people.
@@ -20,11 +20,21 @@ pub(super) struct GuestOrders {
     waiting: bool,
     by_node: BTreeMap<NodeName, BTreeMap<TaskId, Order>>,
     news: Vec<GuestNews>,
+    /// Orders that wait for the slot of a job on their node.
+    queued: BTreeMap<(NodeName, TaskId), Vec<JobUid>>,
 }
 
 /// Whether a task is another controller's.
 fn is_guest(task: &TaskId) -> bool {
-    restart::request_of(task).is_some()
+    Guest::of(task).is_some()
+}
+
+/// Image of an order that pulls one.
+fn image_of(order: &Order) -> Option<&str> {
+    match &order.work {
+        Some(order::Work::PullImage(pull)) => Some(&pull.image),
+        _ => None,
+    }
 }
 
 impl GuestOrders {
@@ -51,21 +61,98 @@ impl EngineState {
     pub(super) fn guest(&mut self, change: GuestChange) {
         match change {
             GuestChange::Ready => self.guests.waiting = false,
-            GuestChange::Hold { node, order } => {
-                let id = TaskId::new(order.task_id.as_str());
-                let orders = self.guests.by_node.entry(node.clone()).or_default();
-                orders.insert(id.clone(), *order);
-                if let Some(session) = self
-                    .agents
-                    .get_mut(&node)
-                    .and_then(|agent| agent.session.as_mut())
-                {
-                    session.cancel.remove(&id);
-                    session.guests.insert(id);
-                    self.unsynced.insert(node);
-                }
-            }
+            GuestChange::Hold { node, order, behind } => self.hold_guest(node, *order, behind),
             GuestChange::Forget { node, task } => self.forget_guest(&node, &task),
+        }
+    }
+
+    fn hold_guest(&mut self, node: NodeName, order: Order, mut behind: Vec<JobUid>) {
+        let id = TaskId::new(order.task_id.as_str());
+        let image = image_of(&order).unwrap_or_default().to_owned();
+        behind.retain(|job| self.may_bring(job, &image));
+        let orders = self.guests.by_node.entry(node.clone()).or_default();
+        orders.insert(id.clone(), order);
+        let key = (node, id);
+        if behind.is_empty() {
+            self.guests.queued.remove(&key);
+            self.release_guest(key);
+            return;
+        }
+        for job in &behind {
+            if let Some(entry) = self.jobs.get_mut(job) {
+                entry.memory.urgent.insert(key.0.clone());
+                self.dirty.insert(job.clone());
+            }
+        }
+        self.guests.queued.insert(key, behind);
+    }
+
+    /// Whether a job is of this image and not over, or is not known yet.
+    fn may_bring(&self, job: &JobUid, image: &str) -> bool {
+        let Some(entry) = self.jobs.get(job) else {
+            return true;
+        };
+        let own = ImageRef::parse(&entry.object.spec.image);
+        let is_same = own.is_ok_and(|own| own.canonical() == image);
+        is_same && !entry.object.is_complete() && !entry.object.deleting
+    }
+
+    /// An order goes out with the next message to its node.
+    fn release_guest(&mut self, (node, id): (NodeName, TaskId)) {
+        if let Some(session) = self
+            .agents
+            .get_mut(&node)
+            .and_then(|agent| agent.session.as_mut())
+        {
+            session.cancel.remove(&id);
+            session.guests.insert(id);
+            self.unsynced.insert(node);
+        }
+    }
+
+    /// A job has been planned, or is gone: orders whose node has its slot, or will get none, wait no longer.
+    pub(super) fn release_guests(&mut self, job: &JobUid, pending: &[NodeName]) {
+        let mut free = Vec::new();
+        let mut urgent = BTreeSet::new();
+        let by_node = &self.guests.by_node;
+        for (key, behind) in &mut self.guests.queued {
+            if !behind.contains(job) {
+                continue;
+            }
+            let order = by_node.get(&key.0).and_then(|orders| orders.get(&key.1));
+            let image = order.and_then(image_of).unwrap_or_default();
+            let own = self.jobs.get(job).map(|entry| &entry.object.spec.image);
+            let is_same = own
+                .and_then(|own| ImageRef::parse(own).ok())
+                .is_some_and(|own| own.canonical() == image);
+            if is_same && pending.contains(&key.0) {
+                urgent.insert(key.0.clone());
+                continue;
+            }
+            behind.retain(|other| other != job);
+            if behind.is_empty() {
+                free.push(key.clone());
+            }
+        }
+        for key in free {
+            self.guests.queued.remove(&key);
+            self.release_guest(key);
+        }
+        if let Some(entry) = self.jobs.get_mut(job) {
+            entry.memory.urgent = urgent;
+        }
+    }
+
+    /// Nodes for which orders wait that a job may bring.
+    pub(super) fn mark_urgent(&mut self, job: &JobUid) {
+        let waiting = self
+            .guests
+            .queued
+            .iter()
+            .filter(|(_, behind)| behind.contains(job));
+        let nodes: BTreeSet<NodeName> = waiting.map(|((node, _), _)| node.clone()).collect();
+        if let Some(entry) = self.jobs.get_mut(job) {
+            entry.memory.urgent = nodes;
         }
     }
 
@@ -76,6 +163,7 @@ impl EngineState {
                 self.guests.by_node.remove(node);
             }
         }
+        self.guests.queued.remove(&(node.clone(), task.clone()));
         if let Some(session) = self.agents.get_mut(node).and_then(|agent| agent.session.as_mut()) {
             session.guests.remove(task);
             if session.told.contains(task) {
@@ -112,8 +200,9 @@ impl EngineState {
 
     /// All orders of a node.
     pub(super) fn guest_orders(&self, node: &NodeName) -> Vec<Order> {
-        let orders = self.guests.by_node.get(node).into_iter();
-        orders.flat_map(BTreeMap::values).cloned().collect()
+        let orders = self.guests.by_node.get(node).into_iter().flatten();
+        let ready = orders.filter(|(id, _)| !self.guests.queued.contains_key(&(node.clone(), (*id).clone())));
+        ready.map(|(_, order)| order.clone()).collect()
     }
 
     /// Orders that the next delta of a node adds.

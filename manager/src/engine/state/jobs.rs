@@ -308,6 +308,7 @@ impl EngineState {
         };
         self.dirty.remove(uid);
         self.secrets_wanted.remove(uid);
+        self.release_guests(uid, &[]);
         let mut entry = entry;
         self.effects
             .extend([entry.pods.end(), entry.awaited.end()].into_iter().flatten());

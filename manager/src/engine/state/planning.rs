@@ -29,7 +29,13 @@ const LONGEST_REST: Duration = Duration::from_millis(100);
 impl EngineState {
     pub(super) fn plan_job(&mut self, uid: &JobUid, now: Now) {
         self.drop_superseded(uid);
+        self.mark_urgent(uid);
         if !self.pods_are_known(uid) {
+            let is_stuck =
+                |entry: &JobEntry| entry.waiting.iter().any(|waiting| waiting.word == "InvalidSpec");
+            if self.jobs.get(uid).is_some_and(is_stuck) {
+                self.release_guests(uid, &[]);
+            }
             return;
         }
         let Some(mut plan) = self.make_plan(uid, now) else {
@@ -51,6 +57,7 @@ impl EngineState {
         self.remember(uid, &plan, now);
         self.save(uid, &plan, now);
         self.let_go(uid);
+        self.release_guests(uid, &plan.urgent_pending);
         self.publish_job(uid);
     }
 
