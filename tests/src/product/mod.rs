@@ -18,7 +18,7 @@ use serde_json::json;
 pub use job::{Job, Outcome};
 pub use process::{container_pid, kill_daemon, manager_process};
 pub use reach::{Forward, viewer_token};
-pub use set::{Set, push_idle_image};
+pub use set::{Set, push_idle_image, push_padded_image};
 pub use witness::Witness;
 
 use crate::cluster::Cluster;

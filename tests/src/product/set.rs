@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::Product;
 use crate::cluster::REGISTRY;
-use crate::registry::ImageSpec;
+use crate::registry::{ImageSpec, LayerSpec, Pushed};
 use crate::wait::{Seen, not_yet, wait_for};
 
 /// A shell that ends at once when it is told to.
@@ -26,11 +26,23 @@ pub struct Set {
 
 /// Pushes an image for pods that do nothing, under the test's own name; images of different tags differ.
 pub async fn push_idle_image(product: &Product, tag: &str) -> Result<String> {
-    let image = ImageSpec::busybox(&product.namespace, tag)
+    push_padded_image(product, tag, 0).await?;
+    Ok(format!("{REGISTRY}/{}:{tag}", product.namespace))
+}
+
+/// The same with a layer of so many random bytes, so that a pull takes its time.
+pub async fn push_padded_image(product: &Product, tag: &str, bytes: u64) -> Result<Pushed> {
+    let mut image = ImageSpec::busybox(&product.namespace, tag)
         .env("VERSION", tag)
         .entrypoint(["/bin/sh", "-c", IDLE]);
-    product.cluster.registry().push(&image).await?;
-    Ok(format!("{REGISTRY}/{}:{tag}", product.namespace))
+    if bytes > 0 {
+        let seed = format!("{}:{tag}", product.namespace);
+        let seed = seed
+            .bytes()
+            .fold(7_u64, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into()));
+        image = image.layer(LayerSpec::random(bytes, seed));
+    }
+    product.cluster.registry().push(&image).await
 }
 
 impl Set {
@@ -79,8 +91,13 @@ impl Set {
 
     /// Changes the image of its template.
     pub async fn set_image(&self, image: &str) -> Result<()> {
-        let patch =
-            json!([{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": image}]);
+        let path = "/spec/template/spec/containers/0/image";
+        self.patch_json(json!([{"op": "replace", "path": path, "value": image}]))
+            .await
+    }
+
+    /// Changes it by a JSON patch.
+    pub async fn patch_json(&self, patch: Value) -> Result<()> {
         let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
         self.api
             .patch(&self.name, &PatchParams::default(), &patch)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use futures::StreamExt;
@@ -34,6 +35,8 @@ struct Record {
     /// Versions, in order, as `name ready/all` for messages.
     story: Vec<String>,
     broken: Option<String>,
+    /// When each pod was first seen with each image.
+    images: BTreeMap<(String, String), Instant>,
 }
 
 /// See the module.
@@ -104,6 +107,11 @@ impl Witness {
         self.look(|record| record.most)
     }
 
+    /// When a pod was first seen with an image; none if it never was.
+    pub fn first_seen_with(&self, pod: &str, image: &str) -> Result<Option<Instant>> {
+        self.look(|record| record.images.get(&(pod.to_owned(), image.to_owned())).copied())
+    }
+
     /// As things stand, by name.
     pub fn now(&self) -> Result<BTreeMap<String, Seen>> {
         self.look(|record| record.now.clone())
@@ -146,6 +154,10 @@ impl Record {
                 return;
             }
         };
+        if let Some(seen) = self.now.get(&name) {
+            let key = (name.clone(), seen.image.clone());
+            self.images.entry(key).or_insert_with(Instant::now);
+        }
         let (ready, all) = (self.ready(), self.staying().count());
         self.fewest_ready = self.fewest_ready.min(ready);
         self.most = self.most.max(all);

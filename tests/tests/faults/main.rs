@@ -7,6 +7,7 @@
 )]
 
 mod agent_killed;
+mod clone_set;
 mod cut_off;
 #[path = "../judge.rs"]
 mod judge;

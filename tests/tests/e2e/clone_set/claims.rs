@@ -135,10 +135,8 @@ async fn a_claim_waits_for_the_next_pod_and_goes_when_its_place_goes() -> Result
     })
     .await
     .map(|now| {
-        assert!(
-            kept.iter().all(|place| now.get(place) == fresh.get(place)),
-            "{now:?}"
-        )
+        let same = kept.iter().all(|place| now.get(place) == fresh.get(place));
+        assert!(same, "{now:?}");
     })?;
     remove_volumes(&product, 4).await?;
     product.leave().await
