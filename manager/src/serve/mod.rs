@@ -3,7 +3,8 @@
 //! # What a stranger can do
 //! Open a connection, finish a TLS handshake within 5 s, send requests, and be told UNAUTHENTICATED. A connection on which no
 //! request was authenticated is closed after 8 s, and one second after its first refusal. Handshakes and
-//! connections are bounded; when too many handshakes are under way, the oldest goes, which is never an honest one for long.
+//! connections are bounded: addresses get their turns at handshakes one after the other, however many connections each of them opens, and when
+//! too many connections make us wait, the oldest of those goes.
 //!
 //! A connection that makes hundreds of calls a second, or whose agent breaks the protocol, is closed however good its token.
 //!
@@ -16,6 +17,7 @@ mod failures;
 pub mod grpc;
 mod http;
 mod services;
+mod turns;
 
 pub use accept::Limits;
 pub use connection::PeerInfo;

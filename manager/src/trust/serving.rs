@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
 use rustls::ServerConfig;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 /// Holds the serving certificate. Clones share it.
@@ -38,6 +38,9 @@ impl Serving {
             .expect("ring has the default versions")
             .with_no_client_auth()
             .with_cert_resolver(Arc::new(self.clone()));
+        // Nobody resumes a session: agents stay for hours, and come back to another process.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = protocols.iter().map(|name| name.as_bytes().to_vec()).collect();
         Arc::new(config)
     }
