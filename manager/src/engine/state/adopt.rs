@@ -162,11 +162,14 @@ impl EngineState {
             if task.id != id || settled {
                 return;
             }
-            if phase.is_final() {
-                task.stage = ended(&status, now);
-                self.metrics.ended(&task.stage, &status);
+            let stage = phase.is_final().then(|| ended(&status, now));
+            if let Some(stage) = &stage {
+                self.metrics.ended(stage, &status);
             }
             task.status = status;
+            if let Some(stage) = stage {
+                self.tasks.set_stage(job, node, stage);
+            }
             self.publish_task(job, node);
             return;
         }

@@ -407,7 +407,7 @@ impl EngineState {
         let Some(job) = job_of(&task_id) else { return };
         let uid = self.agents.get(&node).map(|agent| agent.node_uid.clone());
         let progress_told = self.tasks.get(&job, &node).map(|task| (task.told, task.phase()));
-        let Some(task) = self.tasks.get_mut(&job, &node).filter(|task| task.id == task_id) else {
+        let Some(task) = self.tasks.get(&job, &node).filter(|task| task.id == task_id) else {
             // Nobody waits for it. If that is because it is stored already, the agent may forget it.
             if let Some(uid) = uid {
                 self.acknowledge_if_saved(&node, &uid, &job, &task_id);
@@ -424,12 +424,16 @@ impl EngineState {
                 return;
             }
             (Stage::InFlight, true) => {
-                task.stage = ended(&status, now);
-                self.metrics.ended(&task.stage, &status);
+                let stage = ended(&status, now);
+                self.metrics.ended(&stage, &status);
+                self.tasks.set_stage(&job, &node, stage);
                 self.dirty.insert(job.clone());
             }
             (_, false) => {}
         }
+        let Some(task) = self.tasks.get_mut(&job, &node) else {
+            return;
+        };
         task.status = status;
         let (told, old_phase) = progress_told.unwrap_or((Duration::ZERO, Phase::Waiting));
         let is_news = phase != old_phase || now.mono >= told + PROGRESS_INTERVAL;

@@ -40,6 +40,7 @@ struct Entry {
     busy: bool,
     retry: Retry,
     last_write: Option<Timestamp>,
+    /// When it is looked at again; also among the table's timers.
     wake: Option<Duration>,
 }
 
@@ -48,6 +49,7 @@ struct Entry {
 pub(super) struct ImageTable {
     entries: BTreeMap<NodeName, Entry>,
     dirty: BTreeSet<NodeName>,
+    timers: BTreeSet<(Duration, NodeName)>,
     unlisted: Option<BTreeSet<NodeName>>,
     complete: bool,
 }
@@ -58,13 +60,30 @@ impl ImageTable {
     }
 
     /// When a NodeImage is looked at again.
-    pub(super) fn next_wake(&self, now: Now) -> Option<Duration> {
-        let of = |entry: &Entry| entry.retry.pause(now).or(entry.wake);
-        self.entries
-            .values()
-            .filter(|entry| !entry.busy)
-            .filter_map(of)
-            .min()
+    pub(super) fn next_wake(&self) -> Option<Duration> {
+        self.timers.first().map(|(at, _)| *at)
+    }
+
+    fn set_timer(&mut self, name: &NodeName, at: Option<Duration>) {
+        let Some(entry) = self.entries.get_mut(name) else {
+            return;
+        };
+        if let Some(old) = std::mem::replace(&mut entry.wake, at) {
+            self.timers.remove(&(old, name.clone()));
+        }
+        if let Some(at) = at {
+            self.timers.insert((at, name.clone()));
+        }
+    }
+
+    /// Those that are due are to be looked at.
+    fn pass_time(&mut self, now: Now) {
+        while let Some((at, name)) = self.timers.first().cloned()
+            && at <= now.mono
+        {
+            self.set_timer(&name, None);
+            self.dirty.insert(name);
+        }
     }
 }
 
@@ -134,6 +153,7 @@ impl EngineState {
     }
 
     fn image_gone(&mut self, name: &NodeName) {
+        self.images.set_timer(name, None);
         let Some(entry) = self.images.entries.remove(name) else {
             return;
         };
@@ -214,13 +234,7 @@ impl EngineState {
 
     /// Plans the NodeImages that were touched or are due.
     pub(super) fn settle_images(&mut self, now: Now) {
-        let due = self
-            .images
-            .entries
-            .iter()
-            .filter(|(_, entry)| entry.wake.is_some_and(|at| at <= now.mono));
-        let due: Vec<NodeName> = due.map(|(name, _)| name.clone()).collect();
-        self.images.dirty.extend(due);
+        self.images.pass_time(now);
         for name in std::mem::take(&mut self.images.dirty) {
             self.plan_image(&name, now);
         }
@@ -230,9 +244,12 @@ impl EngineState {
         let Some(entry) = self.images.entries.get(name) else {
             return;
         };
-        if entry.busy || entry.retry.pause(now).is_some() {
+        if entry.busy {
             // Looked at again after that.
             return;
+        }
+        if let Some(until) = entry.retry.pause(now) {
+            return self.images.set_timer(name, Some(until));
         }
         let answers: BTreeMap<(String, String), Answer> = entry
             .requests
@@ -252,10 +269,10 @@ impl EngineState {
         });
         let write = image_write(object, &plan);
         let uid = object.uid.clone();
+        self.images.set_timer(name, plan.wake.map(|at| mono_of(at, now)));
         let Some(entry) = self.images.entries.get_mut(name) else {
             return;
         };
-        entry.wake = plan.wake.map(|at| mono_of(at, now));
         if let Some(write) = write {
             entry.busy = true;
             self.writes.push(Effect::WriteImage {

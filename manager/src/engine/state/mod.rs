@@ -263,7 +263,7 @@ impl EngineState {
             .iter()
             .filter_map(|node| self.agents.get(node)?.session.as_ref()?.resync_at(now))
             .min();
-        let image = self.images.next_wake(now);
+        let image = self.images.next_wake();
         [dirty, grace, reserve, lost, timer, node, resync, image]
             .into_iter()
             .flatten()
@@ -351,20 +351,15 @@ impl EngineState {
 
     /// Jobs that the cluster's caps held back look again whenever the number of pulls has changed.
     fn touch_capped_jobs(&mut self) {
-        if self.config.caps.is_none() || self.slots() == self.last_slots {
+        if self.config.caps.is_none() || self.tasks.slots() == self.last_slots {
             return;
         }
         let capped = self.jobs.iter().filter(|(_, entry)| entry.capped > 0);
         self.dirty.extend(capped.map(|(uid, _)| uid.clone()));
     }
 
-    /// Pulls in flight.
-    fn slots(&self) -> usize {
-        self.tasks.iter().filter(|(_, _, task)| task.holds_slot()).count()
-    }
-
     fn count(&mut self) {
-        self.last_slots = self.slots();
+        self.last_slots = self.tasks.slots();
         self.metrics.agents_connected(self.sessions.len());
         self.metrics.in_flight(self.last_slots);
         self.metrics.jobs(self.jobs.phases());

@@ -259,12 +259,12 @@ impl EngineState {
 
     fn take_back(&mut self, uid: &JobUid, plan: &JobPlan) {
         for (node, why) in &plan.cancel {
-            let Some(task) = self.tasks.get_mut(uid, node) else {
+            let Some(task) = self.tasks.get(uid, node) else {
                 continue;
             };
             let node_uid = task.node_uid.clone();
             let id = task.id.clone();
-            task.stage = Stage::Cancelling;
+            self.tasks.set_stage(uid, node, Stage::Cancelling);
             let agent = self
                 .agents
                 .get_mut(node)

@@ -19,6 +19,7 @@ pub(crate) struct Task {
     pub(crate) id: TaskId,
     /// The node that it was ordered from; another node may have come by the same name since.
     pub(crate) node_uid: NodeUid,
+    /// Changed by [`TaskTable::set_stage`] only, once it is in the table.
     pub(crate) stage: Stage,
     /// What to do, without credentials.
     pub(crate) order: Arc<PullOrder>,
@@ -78,21 +79,24 @@ impl Task {
 pub(crate) struct TaskTable {
     by_job: BTreeMap<JobUid, BTreeMap<NodeName, Task>>,
     by_node: BTreeMap<NodeName, BTreeSet<JobUid>>,
+    /// Tasks that hold a slot. Counted as they change, because it is asked for with each event.
+    slots: usize,
 }
 
 impl TaskTable {
     /// Puts a task there, in place of an older one of the same job and node.
     pub(crate) fn insert(&mut self, job: &JobUid, node: &NodeName, task: Task) {
-        self.by_job
-            .entry(job.clone())
-            .or_default()
-            .insert(node.clone(), task);
+        self.slots += usize::from(task.holds_slot());
+        let tasks = self.by_job.entry(job.clone()).or_default();
+        let old = tasks.insert(node.clone(), task);
+        self.slots -= usize::from(old.is_some_and(|old| old.holds_slot()));
         self.by_node.entry(node.clone()).or_default().insert(job.clone());
     }
 
     pub(crate) fn remove(&mut self, job: &JobUid, node: &NodeName) -> Option<Task> {
         let tasks = self.by_job.get_mut(job)?;
         let task = tasks.remove(node);
+        self.slots -= usize::from(task.as_ref().is_some_and(Task::holds_slot));
         if tasks.is_empty() {
             self.by_job.remove(job);
         }
@@ -111,6 +115,25 @@ impl TaskTable {
 
     pub(crate) fn get_mut(&mut self, job: &JobUid, node: &NodeName) -> Option<&mut Task> {
         self.by_job.get_mut(job)?.get_mut(node)
+    }
+
+    /// Moves a task on.
+    pub(crate) fn set_stage(&mut self, job: &JobUid, node: &NodeName, stage: Stage) {
+        let task = self.by_job.get_mut(job).and_then(|tasks| tasks.get_mut(node));
+        if let Some(task) = task {
+            self.slots -= usize::from(task.holds_slot());
+            task.stage = stage;
+            self.slots += usize::from(task.holds_slot());
+        }
+    }
+
+    /// How many tasks hold a slot.
+    pub(crate) fn slots(&self) -> usize {
+        debug_assert_eq!(
+            self.slots,
+            self.iter().filter(|(_, _, task)| task.holds_slot()).count()
+        );
+        self.slots
     }
 
     /// Tasks of a job by node.

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::world::*;
 use crate::engine::event::{Event, ImageWrite, SecretAnswer};
 use crate::engine::objects::{Listing, NodeImageObject};
+use crate::engine::ports::ApiFailure;
 
 fn image(node: &str, spec: &Value) -> NodeImageObject {
     NodeImageObject {
@@ -259,4 +260,18 @@ fn a_tag_goes_when_its_time_to_live_is_over() {
     world.pass_alive(31);
     world.finish_image_writes();
     assert!(world.images[&"node1".into()].spec.images.is_empty());
+}
+
+#[test]
+fn a_write_that_met_a_conflict_is_made_again_without_further_news() {
+    let mut world = World::with_image(&one_tag());
+    let (node, _) = world.image_writes.pop_front().expect("the status");
+    world.event(Event::ImageWritten {
+        node,
+        result: Err(ApiFailure::Conflict),
+    });
+    assert!(world.image_writes.is_empty(), "not at once");
+    world.pass_alive(10);
+    assert_eq!(world.finish_image_writes(), 1);
+    assert_eq!(world.tag().phase, "Waiting");
 }
