@@ -45,7 +45,7 @@ enum Level {
     Security,
     /// On the real cluster, one after the other: killed, paused and cut-off parts.
     Faults,
-    /// The repeated faults, in full number. By hand only.
+    /// Histories by seed, models and repeated faults, in full number. By hand only.
     Soak,
 }
 
@@ -106,7 +106,11 @@ impl Level {
             Self::E2e => run_tests(&mut on_bed("e2e", 4, filter)),
             Self::Security => run_tests(&mut on_bed("security", 1, filter)),
             Self::Faults => run_tests(&mut on_bed("faults", 1, filter)),
-            Self::Soak => run_tests(on_bed("faults", 1, filter).env("KRUISE_SOAK", "1")),
+            Self::Soak => {
+                let mut counts = run_tests(&mut played(filter))?;
+                counts += run_tests(on_bed("faults", 1, filter).env("KRUISE_SOAK", "1"))?;
+                Ok(counts)
+            }
         }
     }
 }
@@ -134,6 +138,18 @@ fn on_bed(file: &str, at_once: usize, filter: Option<&str>) -> Command {
     command.args(["--test", file]).args(filter);
     command.args(["--", "--test-threads", &at_once.to_string()]);
     command.env("KRUISE_BED", CLUSTER);
+    command
+}
+
+/// The histories and models of soak. They need no cluster.
+fn played(filter: Option<&str>) -> Command {
+    let mut command = workspace("test");
+    command.args(["--lib", "--no-fail-fast", "--"]);
+    match filter {
+        Some(word) => command.arg(word),
+        None => command.args(["every_history", "model::"]),
+    };
+    command.env("KRUISE_SOAK", "1");
     command
 }
 
