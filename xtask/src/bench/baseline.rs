@@ -9,8 +9,8 @@ use kruise_tests::fleet::image;
 use serde::Serialize;
 
 use super::bed::{Bed, Programs};
-use super::meter::{self, Memory, Spread, millis};
-use super::scale::{agents, first, free_address, in_sync, last, millis_of, per, say};
+use super::meter::{self, Books, Memory, Shares, Spread, millis};
+use super::scale::{QUIET, agents, first, free_address, in_sync, last, millis_of, per, say};
 
 /// What a bare server costs. Times in milliseconds unless the name says otherwise.
 #[derive(Debug, Default, Serialize)]
@@ -20,8 +20,8 @@ pub(crate) struct Floor {
     pub(crate) idle: Memory,
     /// From when a killed one listens again until all agents are in sync.
     pub(crate) storm: f64,
-    /// Processor time of that, in seconds.
-    pub(crate) storm_cpu_seconds: f64,
+    /// Processor time of that.
+    pub(crate) storm_cpu: Shares,
     /// From the first order sent until the last has come.
     pub(crate) broadcast: f64,
     pub(crate) cpu_us_per_order: f64,
@@ -61,17 +61,19 @@ pub(crate) fn floor(
     std::thread::sleep(SETTLE);
     floor.idle = meter::memory(server.process()?)?;
     drop(server);
+    let before = Books::read(None, fleet.process()?, &bed.api()?)?;
     let mut server = start(2)?;
     let listens = stamp();
     let answer = in_sync(&mut fleet, 1)?;
     floor.storm = millis(listens, last(&answer)?);
-    floor.storm_cpu_seconds = meter::cpu(server.process()?)?.as_secs_f64();
+    let after = Books::read(Some(server.process()?), fleet.process()?, &bed.api()?)?;
+    floor.storm_cpu = after.since(before);
     std::thread::sleep(SETTLE);
     let long = image(Duration::from_secs(8), Duration::from_secs(12), 0, "floor");
     let cpu = meter::cpu(server.process()?)?;
     let begun = first(&broadcast(&mut server, &long, count)?)?;
     let orders_came = wait(&mut fleet, &long, count)?;
-    std::thread::sleep(Duration::from_secs(1));
+    std::thread::sleep(QUIET);
     floor.broadcast = millis(begun, last(&orders_came)?);
     floor.cpu_us_per_order = (meter::cpu(server.process()?)? - cpu).as_secs_f64() * 1e6 / per(count);
     fleet.ask(&Request::Idle {

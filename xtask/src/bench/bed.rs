@@ -9,6 +9,7 @@ use kruise_tests::cluster::{Cluster, Options};
 use kruise_tests::cmd;
 use kruise_tests::fleet::control::Target;
 use kruise_tests::fleet::{nodes, tokens};
+use kruise_tests::process::Process;
 use serde_json::json;
 
 use crate::repo::{cargo, host, root, target};
@@ -117,6 +118,17 @@ impl Bed {
             text.push('\n');
         }
         self.write("targets.jsonl", &text)
+    }
+
+    /// The processes that are the API.
+    pub(crate) fn api(&self) -> Result<Vec<Process>> {
+        ["apiserver", "etcd"]
+            .into_iter()
+            .map(|name| {
+                let process = self.cluster.component(name)?.process();
+                process.with_context(|| format!("{name} does not run"))
+            })
+            .collect()
     }
 
     /// A file in the bed's own folder.

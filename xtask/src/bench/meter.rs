@@ -41,6 +41,78 @@ pub(crate) fn cpu(process: Process) -> Result<Duration> {
     Ok(sum)
 }
 
+/// Processor time of the whole machine so far, whoever used it.
+pub(crate) fn machine() -> Result<Duration> {
+    let text = fs::read_to_string("/proc/stat").context("cannot read /proc/stat")?;
+    busy(&text).context("no processor time in /proc/stat")
+}
+
+/// User, nice, system, interrupts and what a hypervisor took, in hundredths of a second; neither idle nor waiting.
+fn busy(stat: &str) -> Option<Duration> {
+    let words: Vec<u64> = stat
+        .lines()
+        .next()?
+        .split_whitespace()
+        .skip(1)
+        .map_while(|word| word.parse().ok())
+        .collect();
+    let ticks = [0, 1, 2, 5, 6, 7].map(|column| words.get(column));
+    let sum: u64 = ticks.into_iter().sum::<Option<u64>>()?;
+    Some(Duration::from_millis(sum * 10))
+}
+
+/// Who used the processors, in seconds.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Shares {
+    /// The manager, or the bare server.
+    pub(crate) server: f64,
+    pub(crate) agents: f64,
+    /// API server and etcd.
+    pub(crate) api: f64,
+    /// Everybody else on this machine, the kernel's own work among them.
+    pub(crate) others: f64,
+}
+
+/// Readings of the books at one moment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Books {
+    server: Duration,
+    agents: Duration,
+    api: Duration,
+    machine: Duration,
+}
+
+impl Books {
+    /// Now, with a server that may not have been started yet.
+    pub(crate) fn read(server: Option<Process>, agents: Process, api: &[Process]) -> Result<Self> {
+        let mut sum = Duration::ZERO;
+        for process in api {
+            sum += cpu(*process)?;
+        }
+        Ok(Self {
+            server: server.map(cpu).transpose()?.unwrap_or_default(),
+            agents: cpu(agents)?,
+            api: sum,
+            machine: machine()?,
+        })
+    }
+
+    pub(crate) fn since(self, before: Self) -> Shares {
+        let used = |now: Duration, then: Duration| now.saturating_sub(then).as_secs_f64();
+        let (server, agents, api) = (
+            used(self.server, before.server),
+            used(self.agents, before.agents),
+            used(self.api, before.api),
+        );
+        Shares {
+            server,
+            agents,
+            api,
+            others: (used(self.machine, before.machine) - server - agents - api).max(0.0),
+        }
+    }
+}
+
 /// Share of the machine's processors that all processes together use, over the last minute: others at work spoil a measurement.
 pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
@@ -88,6 +160,13 @@ pub(crate) fn millis(from: u64, to: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn idle_processors_are_not_busy() {
+        let stat = "cpu  100 10 50 9999 777 3 4 5 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
+        assert_eq!(busy(stat), Some(Duration::from_millis(1720)));
+        assert_eq!(busy("cpu  1 2 3"), None);
+    }
 
     #[test]
     fn a_spread_takes_values_that_were_measured() {

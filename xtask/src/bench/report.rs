@@ -96,7 +96,7 @@ impl Report {
             target: Some(1.2),
             floor: None,
         };
-        let storm = |scale: &Scale| median(scale.storms_without_lease.iter().map(|storm| storm.cpu_seconds));
+        let storm = |scale: &Scale| median(scale.storms_without_lease.iter().map(|storm| storm.cpu.server));
         let order = |scale: &Scale| {
             median(scale.broadcasts.iter().map(|cast| cast.cpu_us_per_order)) * per(scale.agents)
         };
@@ -126,19 +126,34 @@ impl Report {
 }
 
 fn rows_of(scale: &Scale, floor: Option<&Floor>) -> Vec<Row> {
-    let agents = scale.agents;
-    let row = |what: &str, value: f64, unit, target, floor| Row {
-        what: format!("{agents} agents: {what}"),
+    let parts = [
+        memory_rows(scale, floor),
+        storm_rows(scale, floor),
+        job_rows(scale, floor),
+    ];
+    parts.into_iter().flatten().collect()
+}
+
+fn row_of(
+    scale: &Scale,
+    what: &str,
+    value: f64,
+    unit: &'static str,
+    target: Option<f64>,
+    floor: Option<f64>,
+) -> Row {
+    Row {
+        what: format!("{} agents: {what}", scale.agents),
         value,
         unit,
         target,
         floor,
-    };
-    let storms = |field: fn(&super::scale::Storm) -> f64| median(scale.storms.iter().map(field));
-    let at_once =
-        |field: fn(&super::scale::Storm) -> f64| median(scale.storms_without_lease.iter().map(field));
-    let casts = |field: fn(&super::scale::Broadcast) -> f64| median(scale.broadcasts.iter().map(field));
-    let kilo = |now: u64, empty: u64| mega(now.saturating_sub(empty)) * 1e3 / per(agents);
+    }
+}
+
+fn memory_rows(scale: &Scale, floor: Option<&Floor>) -> Vec<Row> {
+    let row = |what, value, unit, target, floor| row_of(scale, what, value, unit, target, floor);
+    let kilo = |now: u64, empty: u64| mega(now.saturating_sub(empty)) * 1e3 / per(scale.agents);
     vec![
         row(
             "memory of the manager without agents",
@@ -161,6 +176,15 @@ fn rows_of(scale: &Scale, floor: Option<&Floor>) -> Vec<Row> {
             None,
             None,
         ),
+    ]
+}
+
+fn storm_rows(scale: &Scale, floor: Option<&Floor>) -> Vec<Row> {
+    let row = |what, value, unit, target, floor| row_of(scale, what, value, unit, target, floor);
+    let storms = |field: fn(&super::scale::Storm) -> f64| median(scale.storms.iter().map(field));
+    let at_once =
+        |field: fn(&super::scale::Storm) -> f64| median(scale.storms_without_lease.iter().map(field));
+    vec![
         row(
             "killed, all in sync after the new one leads",
             storms(|storm| storm.all) / 1e3,
@@ -177,10 +201,31 @@ fn rows_of(scale: &Scale, floor: Option<&Floor>) -> Vec<Row> {
         ),
         row(
             "killed, processor time until then",
-            at_once(|storm| storm.cpu_seconds),
+            at_once(|storm| storm.cpu.server),
             "s",
             None,
-            floor.map(|floor| floor.storm_cpu_seconds),
+            floor.map(|floor| floor.storm_cpu.server),
+        ),
+        row(
+            "killed, the same of the agents' process",
+            at_once(|storm| storm.cpu.agents),
+            "s",
+            None,
+            floor.map(|floor| floor.storm_cpu.agents),
+        ),
+        row(
+            "killed, the same of API server and etcd",
+            at_once(|storm| storm.cpu.api),
+            "s",
+            None,
+            floor.map(|floor| floor.storm_cpu.api),
+        ),
+        row(
+            "killed, the same of everybody else on the machine",
+            at_once(|storm| storm.cpu.others),
+            "s",
+            None,
+            floor.map(|floor| floor.storm_cpu.others),
         ),
         row(
             "killed, most memory",
@@ -189,6 +234,13 @@ fn rows_of(scale: &Scale, floor: Option<&Floor>) -> Vec<Row> {
             None,
             None,
         ),
+    ]
+}
+
+fn job_rows(scale: &Scale, floor: Option<&Floor>) -> Vec<Row> {
+    let row = |what, value, unit, target, floor| row_of(scale, what, value, unit, target, floor);
+    let casts = |field: fn(&super::scale::Broadcast) -> f64| median(scale.broadcasts.iter().map(field));
+    vec![
         row(
             "one job for all, last order after the request",
             casts(|cast| cast.last) / 1e3,

@@ -15,7 +15,7 @@ use serde_json::json;
 use super::bed::{Bed, Programs};
 use super::jobs::Jobs;
 use super::manager::{Manager, Start};
-use super::meter::{self, Memory, Spread, millis};
+use super::meter::{self, Books, Memory, Shares, Spread, millis};
 
 /// Time for buffers to be given back and lists to be forgotten before memory counts.
 const SETTLE: Duration = Duration::from_secs(30);
@@ -23,6 +23,8 @@ const SETTLE: Duration = Duration::from_secs(30);
 const IDLE: Duration = Duration::from_secs(20);
 /// Time for anything that takes long when it goes wrong.
 const PATIENCE: Duration = Duration::from_secs(180);
+/// Time for acknowledgements and first reports after the last order, of the manager and of the bare server alike.
+pub(super) const QUIET: Duration = Duration::from_secs(1);
 /// Pulls of a broadcast take so long, so that no result mixes with its orders.
 const BROADCAST_PULL: (Duration, Duration) = (Duration::from_secs(8), Duration::from_secs(12));
 
@@ -62,8 +64,8 @@ pub(crate) struct Storm {
     pub(crate) half: f64,
     /// From when it listens and leads until all are.
     pub(crate) all: f64,
-    /// Processor time from its start until all are in sync, in seconds.
-    pub(crate) cpu_seconds: f64,
+    /// Processor time from the end of the old one until all are in sync.
+    pub(crate) cpu: Shares,
     /// Of that, until it leads.
     pub(crate) cpu_seconds_following: f64,
     /// Most memory so far.
@@ -154,11 +156,15 @@ impl Measure<'_> {
         for round in 0..self.rounds {
             let above = in_sync_epoch(&mut fleet)?;
             manager.kill9()?;
+            let before = self.books(None, &fleet)?;
             manager = self.start(address, Start::default())?;
-            scale.storms.push(self.storm(&manager, &mut fleet, above)?);
+            scale
+                .storms
+                .push(self.storm(&manager, &mut fleet, above, before)?);
             std::thread::sleep(SETTLE / 3);
             let above = in_sync_epoch(&mut fleet)?;
             manager.kill9()?;
+            let before = self.books(None, &fleet)?;
             let how = Start {
                 alone: true,
                 log_orders: round + 1 == self.rounds,
@@ -167,7 +173,7 @@ impl Measure<'_> {
             manager = self.start(address, how)?;
             scale
                 .storms_without_lease
-                .push(self.storm(&manager, &mut fleet, above)?);
+                .push(self.storm(&manager, &mut fleet, above, before)?);
             std::thread::sleep(SETTLE / 3);
         }
         scale.single = self.single(&manager, &mut fleet, begun).await?;
@@ -225,11 +231,8 @@ impl Measure<'_> {
             count: self.agents,
             within_ms: millis_of(PATIENCE),
         })?;
-        // Acknowledgements and first reports are on their way; no pull ends before this does.
-        let quiet = BROADCAST_PULL
-            .0
-            .saturating_sub(Duration::from_secs_f64(millis(asked, stamp()).max(0.0) / 1e3));
-        std::thread::sleep(quiet.min(Duration::from_secs(3)));
+        // Acknowledgements and first reports are on their way; no pull ends meanwhile.
+        std::thread::sleep(QUIET);
         let used = |since: Duration| -> Result<f64> {
             let idle = idle_rate * millis(asked, stamp()) / 1e3;
             let used = (meter::cpu(manager.process()?)? - since).as_secs_f64() - idle;
@@ -265,12 +268,17 @@ impl Measure<'_> {
         Ok(broadcast)
     }
 
-    fn storm(&self, manager: &Manager, fleet: &mut Fleet, above: u64) -> Result<Storm> {
+    fn books(&self, manager: Option<&Manager>, fleet: &Fleet) -> Result<Books> {
+        let manager = manager.map(Manager::process).transpose()?;
+        Books::read(manager, fleet.process()?, &self.bed.api()?)
+    }
+
+    fn storm(&self, manager: &Manager, fleet: &mut Fleet, above: u64, before: Books) -> Result<Storm> {
         let listens = manager.listens()?;
         let (leads, epoch) = manager.leads()?;
         let following = meter::cpu(manager.process()?)?;
         let answer = in_sync(fleet, above)?;
-        let cpu = meter::cpu(manager.process()?)?;
+        let cpu = self.books(Some(manager), fleet)?.since(before);
         if answer.epochs != Some((epoch, epoch)) {
             bail!("agents follow {:?} and not {epoch}", answer.epochs);
         }
@@ -286,7 +294,7 @@ impl Measure<'_> {
             first: millis(begin, first(&answer)?),
             half: millis(begin, half),
             all: millis(begin, last(&answer)?),
-            cpu_seconds: cpu.as_secs_f64(),
+            cpu,
             cpu_seconds_following: following.as_secs_f64(),
             peak: meter::memory(manager.process()?)?.peak,
             closed_early: manager.closed_early()?,
