@@ -60,13 +60,21 @@ impl Set {
         let object = json!({
             "apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "metadata": {"name": name}, "spec": spec,
         });
+        Self::from_manifest(product, object).await
+    }
+
+    /// Makes a set from a whole manifest of v1beta1.
+    pub async fn from_manifest(product: &Product, manifest: Value) -> Result<Self> {
         let set = Self {
             api: Api::namespaced(product.client.clone(), &product.namespace),
             pods: Api::namespaced(product.client.clone(), &product.namespace),
-            name: name.to_owned(),
+            name: manifest["metadata"]["name"]
+                .as_str()
+                .unwrap_or_default()
+                .to_owned(),
         };
         set.api
-            .create(&PostParams::default(), &serde_json::from_value(object)?)
+            .create(&PostParams::default(), &serde_json::from_value(manifest)?)
             .await?;
         Ok(set)
     }

@@ -1,6 +1,7 @@
 //! New templates: in place, by new pods, with surge, step by step, stopped, and taken back.
 
 use anyhow::{Context, Result};
+use kruise_tests::audit::{Counters, Mark};
 use kruise_tests::product::{Product, Set, Witness, push_idle_image};
 use kruise_tests::wait::{Seen, not_yet, wait_for};
 use serde_json::json;
@@ -20,10 +21,23 @@ async fn in_place_the_pods_stay_and_one_at_a_time_is_out() -> Result<()> {
     set.settled(4, TWO_MINUTES).await?;
     let witness = Witness::begin(&product, "web").await?;
     let before = witness.now()?;
+    let mark = Mark::now(&product.cluster)?;
     set.set_image(&new).await?;
     set.settled(4, TWO_MINUTES).await?;
     let after = witness.now()?;
     assert_eq!(before.len(), after.len());
+    let counters = Counters::since(&product.cluster, mark)?;
+    let writes = counters.count(|request| {
+        request.agent.starts_with("kruise-manager")
+            && request.resource.starts_with("pods")
+            && request.namespace == product.namespace
+            && !request.is_read()
+    });
+    assert!(
+        writes <= 4 * 4,
+        "{writes} writes of 4 pods: {:?}",
+        counters.table()
+    );
     for (name, was) in &before {
         let is = &after[name];
         assert_eq!(
