@@ -237,7 +237,7 @@ impl State {
 
     /// What is to be done now.
     pub(crate) fn settle(&mut self, now: Now) -> Vec<Effect> {
-        let mut effects = Vec::new();
+        let mut effects = self.pulls.take_unwanted();
         self.metrics.follows(self.sets.len());
         self.ask_again(now, &mut effects);
         if !self.listed.contains(&Kind::Set) || self.sets.is_empty() {
