@@ -88,6 +88,7 @@ pub(crate) fn run(command: Command) -> Result<()> {
             name: which.name,
             nodes,
             containerd,
+            ..Options::default()
         })),
         Command::Down { which } => down(&which.name),
         Command::Env { which } => env(&which.name),

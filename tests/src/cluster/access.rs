@@ -177,11 +177,16 @@ impl Cluster {
 
     /// From the next pull on, every node looks for `host` (as in image references) at `backend`, a URL.
     pub fn route_registry(&self, host: &str, backend: &str) -> Result<()> {
+        self.route_mirrors(host, &[backend])
+    }
+
+    /// The same with several places, each of which is asked when those before it do not answer.
+    pub fn route_mirrors(&self, host: &str, backends: &[&str]) -> Result<()> {
         for node in self.nodes() {
             let file = config::certs(&self.layout().node(&node))
                 .join(host)
                 .join("hosts.toml");
-            nodes::put(&file, &config::hosts(backend))?;
+            nodes::put(&file, &config::hosts(backends))?;
         }
         Ok(())
     }

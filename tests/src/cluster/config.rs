@@ -150,9 +150,14 @@ pub(crate) fn certs(home: &Path) -> std::path::PathBuf {
     home.join("certs.d")
 }
 
-/// What containerd finds there for one registry: the only server to ask.
-pub(crate) fn hosts(backend: &str) -> String {
-    format!("server = \"{backend}\"\n[host.\"{backend}\"]\n  capabilities = [\"pull\", \"resolve\"]\n")
+/// What containerd finds there for one registry: the only servers to ask, in order.
+pub(crate) fn hosts(backends: &[&str]) -> String {
+    let last = backends.last().copied().unwrap_or_default();
+    let mut text = format!("server = \"{last}\"\n");
+    for backend in backends {
+        text += &format!("[host.\"{backend}\"]\n  capabilities = [\"pull\", \"resolve\"]\n");
+    }
+    text
 }
 
 /// References without a registry of their own, such as docker.io/..., are served locally as well.

@@ -67,6 +67,8 @@ pub struct Options {
     /// With none, there is an API server and nothing else: no controller acts on what is put into it.
     pub nodes: usize,
     pub containerd: Containerd,
+    /// Without kubelets a node is a container runtime and nothing else, and no controller acts.
+    pub kubelets: bool,
 }
 
 impl Default for Options {
@@ -75,6 +77,7 @@ impl Default for Options {
             name: "kruise".to_owned(),
             nodes: 3,
             containerd: Containerd::System,
+            kubelets: true,
         }
     }
 }

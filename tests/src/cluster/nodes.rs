@@ -58,6 +58,14 @@ pub(super) async fn start_agents(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
+/// Waits until every node's runtime listens.
+pub(super) async fn wait_runtimes(cluster: &Cluster) -> Result<()> {
+    for node in cluster.nodes() {
+        wait_runtime(cluster, &node).await?;
+    }
+    Ok(())
+}
+
 async fn wait_runtime(cluster: &Cluster, node: &str) -> Result<()> {
     let socket = cluster.containerd_socket(node);
     wait_for(
@@ -84,7 +92,7 @@ fn configure(layout: &Layout, number: usize, which: Containerd) -> Result<()> {
     for route in config::ROUTES {
         put(
             &config::certs(&home).join(route).join("hosts.toml"),
-            &config::hosts(&config::local_registry()),
+            &config::hosts(&[&config::local_registry()]),
         )?;
     }
     Ok(())

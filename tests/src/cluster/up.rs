@@ -27,7 +27,7 @@ pub(super) async fn up(options: Options) -> Result<Cluster> {
     let layout = Layout::new(&options.name)?;
     let cluster = prepare(layout, &options)?;
     let name = cluster.name().to_owned();
-    start(&cluster).await.with_context(|| {
+    start(&cluster, options.kubelets).await.with_context(|| {
         let logs = cluster.layout.logs();
         format!(
             "cluster {name:?} did not come up; logs: {}; then {}",
@@ -89,7 +89,7 @@ fn prepare(layout: Layout, options: &Options) -> Result<Cluster> {
     Ok(Cluster { layout, description })
 }
 
-async fn start(cluster: &Cluster) -> Result<()> {
+async fn start(cluster: &Cluster, kubelets: bool) -> Result<()> {
     control_plane::start_storage(cluster)?;
     control_plane::start_apiserver(cluster)?;
     if cluster.description().nodes == 0 {
@@ -97,6 +97,11 @@ async fn start(cluster: &Cluster) -> Result<()> {
         return cluster.wait_api().await.map(drop);
     }
     nodes::start_runtimes(cluster)?;
+    if !kubelets {
+        cluster.wait_registry().await?;
+        nodes::wait_runtimes(cluster).await?;
+        return cluster.wait_api().await.map(drop);
+    }
     // The sandbox image must be there before the first pod; it is pushed while the API server starts.
     push_pause(cluster).await?;
     let client = cluster.wait_api().await?;

@@ -24,20 +24,24 @@ pub type Outcome = ImagePullJobStatus;
 impl Job {
     /// Makes a job. `spec` is as in a manifest, without the image.
     pub async fn create(product: &Product, name: &str, image: &str, spec: Value) -> Result<Self> {
-        let api: Api<ImagePullJob> = Api::namespaced(product.client.clone(), &product.namespace);
         let mut spec = spec;
         spec["image"] = image.into();
         let object = json!({
             "apiVersion": "apps.kruise.io/v1beta1", "kind": "ImagePullJob", "metadata": {"name": name}, "spec": spec,
         });
+        Self::of(product, object).await
+    }
+
+    /// Makes a job from a whole manifest.
+    pub async fn of(product: &Product, object: Value) -> Result<Self> {
+        let api: Api<ImagePullJob> = Api::namespaced(product.client.clone(), &product.namespace);
         let made = api
             .create(&PostParams::default(), &serde_json::from_value(object)?)
             .await?;
-        let uid = made.metadata.uid.context("an object has a UID")?;
         Ok(Self {
             api,
-            name: name.to_owned(),
-            uid,
+            name: made.metadata.name.context("an object has a name")?,
+            uid: made.metadata.uid.context("an object has a UID")?,
         })
     }
 

@@ -23,6 +23,8 @@ pub enum Fault {
     Trickle(u64),
     /// A body of so many bytes that claims to be whole.
     Truncate(u64),
+    /// The answer claims to have so many bytes.
+    Claim(u64),
     /// A body of the right length with one byte changed.
     Corrupt,
     /// A redirect to the same place, for ever.

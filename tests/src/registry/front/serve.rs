@@ -110,6 +110,9 @@ impl Connection {
         if let Some(fault) = &fault {
             entry.update(|access| access.fault = Some(format!("{fault:?}")));
         }
+        if let Some(Fault::Delay(time)) = fault {
+            tokio::time::sleep(time).await;
+        }
         if !is_welcome {
             let challenge = (WWW_AUTHENTICATE, "Basic realm=\"front\"".to_owned());
             return refusal(&entry, 401, Some(challenge));
@@ -125,7 +128,6 @@ impl Connection {
                 return Err(io::ErrorKind::ConnectionReset.into());
             }
             Some(Fault::ResetAfter(_)) => self.reset_on_close(),
-            Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
             Some(Fault::Trickle(rate)) => plan.paces.push(Arc::new(Mutex::new(Pace::new(rate)))),
             _ => {}
         }
@@ -167,7 +169,7 @@ impl Connection {
         };
         entry.update(|access| access.status = response.status().as_u16());
         let (mut head, body) = response.into_parts();
-        if let Some(Fault::Truncate(bytes)) = plan.fault {
+        if let Some(Fault::Truncate(bytes) | Fault::Claim(bytes)) = plan.fault {
             head.headers.insert(CONTENT_LENGTH, bytes.into());
         }
         Ok(Response::from_parts(head, through(body, plan, entry)))
