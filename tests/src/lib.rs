@@ -29,6 +29,7 @@ pub mod disk;
 pub mod events;
 pub mod fleet;
 pub mod net;
+pub mod node_login;
 pub mod process;
 #[cfg(feature = "cluster")]
 pub mod product;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use kruise_api::names::DEFAULT_NAMESPACE;
 use kruise_tests::cluster::{Cluster, REGISTRY};
 use kruise_tests::cmd;
+use kruise_tests::node_login;
 
 use crate::images;
 use crate::repo::{build, root};
@@ -46,6 +47,7 @@ fn install_with(name: &str, set: &[String]) -> Result<()> {
     let cluster = Cluster::attach(name)?;
     let images = images::push(&cluster)?;
     kruisectl(&cluster)?;
+    let logins = node_login::prepare(&cluster)?;
     let mut helm = cluster.tool("helm");
     helm.args(["upgrade", "--install", "kruise"])
         .arg(root().join("deploy/chart"));
@@ -57,7 +59,7 @@ fn install_with(name: &str, set: &[String]) -> Result<()> {
         "--set",
         &format!("image.registry={REGISTRY}"),
     ]);
-    for value in VALUES {
+    for value in VALUES.iter().copied().chain(logins.iter().map(String::as_str)) {
         helm.args(["--set", value]);
     }
     for image in &images {

@@ -142,6 +142,52 @@ fn every_pod_has_as_little_power_as_it_needs() {
 }
 
 #[test]
+fn plug_ins_log_ins_and_the_file_system_of_images_are_mounted_where_they_are_wanted() {
+    let values = json!({"daemon": {
+        "credentialProvider": {"enable": true, "configmap": "plug-ins", "hostPath": "/opt/plug-ins", "awsCredentialsDir": "/root/.aws"},
+        "dockerConfigLocation": "/root/.docker", "imageLocation": "/var/lib/containerd",
+    }});
+    let Some(objects) = objects(&values) else { return };
+    let agents = of_kind(&objects, "DaemonSet").next().expect("agents");
+    let pod = pod_spec(agents).expect("a pod");
+    let container = &pod["containers"][0];
+    let args = texts(container, "/args");
+    for (flag, folder) in [
+        (
+            "--image-credential-provider-config=/kruise/config/CredentialProviderPlugin.yaml",
+            "/kruise/config",
+        ),
+        (
+            "--image-credential-provider-bin-dir=/kruise/plugins",
+            "/kruise/plugins",
+        ),
+    ] {
+        assert!(args.contains(flag), "{args:?}");
+        assert!(
+            list(container, "/volumeMounts").any(|mount| mount["mountPath"] == folder),
+            "{folder}"
+        );
+    }
+    for (place, source) in [
+        ("/kruise/plugins", "/opt/plug-ins"),
+        ("/kruise/aws", "/root/.aws"),
+        ("/.docker", "/root/.docker"),
+        ("/var/lib/containerd", "/var/lib/containerd"),
+    ] {
+        let mount = list(container, "/volumeMounts").find(|mount| mount["mountPath"] == place);
+        let mount = mount.unwrap_or_else(|| panic!("nothing is mounted at {place}"));
+        assert_eq!(mount["readOnly"], true, "{place}");
+        let volume = list(pod, "/volumes").find(|volume| volume["name"] == mount["name"]);
+        let volume = volume.unwrap_or_else(|| panic!("no volume for {place}"));
+        assert_eq!(volume["hostPath"]["path"], source);
+    }
+    // A folder that is not absolute means nothing on a node, and the default is none.
+    let refused = render(&json!({"daemon": {"credentialProvider": {"enable": true}}}));
+    let words = refused.expect("helm is there").expect_err("refused");
+    assert!(words.contains("hostPath"), "{words}");
+}
+
+#[test]
 fn agents_have_no_rights_and_the_manager_lists_no_secrets() {
     let all =
         json!({"monitoring": {"serviceMonitor": {"enabled": true}}, "networkPolicy": {"enabled": true}});

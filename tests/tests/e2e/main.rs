@@ -16,7 +16,9 @@ mod jobs;
 #[path = "../judge.rs"]
 mod judge;
 mod list_job;
+mod long_download;
 mod node_image;
+mod private_registry;
 mod restart;
 mod rights;
 mod window;
