@@ -4,6 +4,7 @@ mod baseline;
 mod bed;
 mod cloneset;
 mod control_plane;
+mod images;
 mod jobs;
 mod manager;
 mod meter;
@@ -17,6 +18,8 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// The manager with thousands of agents: memory, storms, broadcasts, latency, CPU per order, API writes.
     ControlPlane(control_plane::Args),
+    /// Pulls on real container runtimes beside those of crictl: jobs, single pulls, bytes told; and jobs over thousands of played agents.
+    Images(images::Args),
     /// How long a plan for a CloneSet takes, by the number of its pods, beside the targets.
     Cloneset(cloneset::Args),
 }
@@ -24,6 +27,7 @@ pub(crate) enum Command {
 pub(crate) fn run(command: &Command) -> Result<()> {
     match command {
         Command::ControlPlane(args) => control_plane::run(args),
+        Command::Images(args) => images::run(args),
         Command::Cloneset(args) => cloneset::run(args),
     }
 }

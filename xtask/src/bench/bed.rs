@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use kruise_api::names::DEFAULT_NAMESPACE;
+use kruise_api::names::{DEFAULT_NAMESPACE, TRUST_CONFIGMAP};
 use kruise_tests::cluster::{Cluster, Options};
 use kruise_tests::cmd;
 use kruise_tests::fleet::control::Target;
@@ -18,6 +18,7 @@ use crate::repo::{cargo, host, root, target};
 #[derive(Clone, Debug)]
 pub(crate) struct Programs {
     pub(crate) manager: PathBuf,
+    pub(crate) daemon: PathBuf,
     pub(crate) fleet: PathBuf,
 }
 
@@ -52,6 +53,7 @@ impl Programs {
     pub(crate) fn in_folder(folder: &Path) -> Self {
         Self {
             manager: folder.join("kruise-manager"),
+            daemon: folder.join("kruise-daemon"),
             fleet: folder.join("fleet"),
         }
     }
@@ -65,15 +67,16 @@ pub(crate) struct Bed {
 }
 
 impl Bed {
-    /// Brings it up, or attaches to one that is up.
-    pub(crate) async fn up(name: &str, keep: bool) -> Result<Self> {
+    /// Brings it up, or attaches to one that is up. Its nodes are container runtimes and nothing else.
+    pub(crate) async fn up(name: &str, nodes: usize, keep: bool) -> Result<Self> {
         let cluster = match Cluster::attach(name) {
             Ok(cluster) => cluster,
             Err(_) => {
                 Cluster::down(name).context("cannot take what is left of a cluster down")?;
                 let options = Options {
                     name: name.to_owned(),
-                    nodes: 0,
+                    nodes,
+                    kubelets: false,
                     ..Options::default()
                 };
                 Cluster::up(options).await?
@@ -129,6 +132,21 @@ impl Bed {
                 process.with_context(|| format!("{name} does not run"))
             })
             .collect()
+    }
+
+    /// The trust bundle that agents need, in a file; a manager has to have run.
+    pub(crate) fn trust_bundle(&self) -> Result<PathBuf> {
+        let path = r"jsonpath={.data.ca\.crt}";
+        let words = [
+            "get",
+            "configmap",
+            "-n",
+            DEFAULT_NAMESPACE,
+            TRUST_CONFIGMAP,
+            "-o",
+            path,
+        ];
+        self.write("manager-ca.crt", &self.cluster.kubectl(&words)?)
     }
 
     /// A file in the bed's own folder.

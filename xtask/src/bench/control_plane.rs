@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 async fn measure(args: &Args, programs: &Programs) -> Result<Report> {
-    let bed = Bed::up(&args.name, args.keep).await?;
+    let bed = Bed::up(&args.name, 0, args.keep).await?;
     let jobs = Jobs::new(bed.cluster.client().await?);
     let mut report = Report::new();
     report.put = jobs.put_latency(args.orders).await?;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kruise_api::image_pull_job::ImagePullJob;
 use kruise_tests::fleet::control::{Stamp, stamp};
@@ -56,6 +56,21 @@ impl Jobs {
             }
         })
         .await
+    }
+
+    /// The same to a hundredth of a second, for jobs that take a few.
+    pub(crate) async fn ended(&self, name: &str, within: Duration) -> Result<(i32, i32)> {
+        let end = tokio::time::Instant::now() + within;
+        loop {
+            let status = self.api.get(name).await?.status.unwrap_or_default();
+            if status.completion_time.is_some() {
+                return Ok((status.succeeded, status.failed));
+            }
+            if tokio::time::Instant::now() >= end {
+                bail!("job {name} has not ended within {within:?}: {status:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 
     /// Deletes all jobs and waits until they are gone.

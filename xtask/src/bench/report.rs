@@ -27,6 +27,22 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
 }
 
+impl Machine {
+    /// This one.
+    pub(crate) fn here() -> Self {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let model = read("/proc/cpuinfo");
+        let model = model
+            .lines()
+            .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
+        Self {
+            processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
+            model: model.unwrap_or_default().to_owned(),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+        }
+    }
+}
+
 /// One line of the table.
 struct Row {
     what: String,
@@ -38,17 +54,8 @@ struct Row {
 
 impl Report {
     pub(crate) fn new() -> Self {
-        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        let model = read("/proc/cpuinfo");
-        let model = model
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split(": ").nth(1));
         Self {
-            machine: Machine {
-                processors: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
-                model: model.unwrap_or_default().to_owned(),
-                kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
-            },
+            machine: Machine::here(),
             put: Spread::default(),
             scales: Vec::new(),
             floors: Vec::new(),

@@ -191,16 +191,7 @@ impl Measure<'_> {
     }
 
     fn fleet(&self, manager: SocketAddr, targets: &Path) -> Result<Fleet> {
-        let bundle = self.bed.cluster.kubectl(&[
-            "get",
-            "configmap",
-            "-n",
-            kruise_api::names::DEFAULT_NAMESPACE,
-            kruise_api::names::TRUST_CONFIGMAP,
-            "-o",
-            r"jsonpath={.data.ca\.crt}",
-        ])?;
-        let ca = self.bed.write("manager-ca.crt", &bundle)?;
+        let ca = self.bed.trust_bundle()?;
         agents(self.programs, &manager.to_string(), &ca, targets)
     }
 
