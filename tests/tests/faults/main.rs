@@ -9,13 +9,16 @@
 mod agent_killed;
 mod clone_set;
 mod cut_off;
+mod disk_full;
 #[path = "../judge.rs"]
 mod judge;
 mod leader_killed;
 mod leader_stopped;
 mod managers;
 mod one_way;
+mod registry_faults;
 mod runtime_away;
+mod runtime_restart;
 
 /// How often a fault is repeated: a few times normally, in full number in `cargo xtask test soak`.
 fn rounds(normal: usize, soak: usize) -> usize {
