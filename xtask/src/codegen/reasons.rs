@@ -9,8 +9,8 @@ pub(super) fn page() -> String {
     let mut page = page_head("Why pulls fail", "`kruise_planner::node::reason`");
     page.push_str(
         "Each failed attempt has one of these reasons. They are in the job's `failures` and messages, in `kruisectl tasks`, and as label \
-         `reason` in metrics. They come from a table of the texts of containerd 1.6, 1.7 and 2.x and of CRI-O, because CRI passes on nothing \
-         else; the message beside the reason has the runtime's own words, without log-ins and query strings.\n\n\
+         `reason` in metrics. They come from a table of the runtimes' texts, because CRI passes on nothing else: tried with containerd 1.6.20 and 2.2.9, \
+         read in the sources of 1.7 and of CRI-O. The message beside the reason has the runtime's own words, without log-ins and query strings.\n\n\
          | Reason | Meaning | Tried again | What to do |\n|---|---|---|---|\n",
     );
     for reason in Reason::ALL {

@@ -1,7 +1,7 @@
 //! What a runtime's words mean, and what of them may be shown.
 //!
-//! CRI passes on one text and, at best, a code. The table was made from the sources and from trying containerd 1.6, 1.7 and 2.x,
-//! with the texts of CRI-O where they are known. It is read from the top; the first line that fits decides. What fits nowhere is
+//! CRI passes on one text and, at best, a code. The table was made from trying containerd 1.6.20 and 2.2.9, and from the sources of
+//! 1.7 and of CRI-O, which were not tried. It is read from the top; the first line that fits decides. What fits nowhere is
 //! [`Reason::Unknown`], which is tried again.
 //!
 //! [`facts`] says of each reason what people should know: the page of reasons is made from it.

@@ -164,7 +164,7 @@ fn texts_of_runtimes() {
     }
 }
 
-/// Texts that differ between lines of containerd, and those of CRI-O, each seen or read in the sources of the version named.
+/// Texts that differ between lines of containerd, and those of CRI-O. Those of 1.7 and of CRI-O were read in the sources, not seen.
 #[test]
 fn texts_by_version() {
     let cases = [
