@@ -8,13 +8,14 @@ mod images;
 mod recreate;
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
-    JSONSchemaProps, ValidationRule,
+    CustomResourceColumnDefinition, CustomResourceConversion, CustomResourceDefinition,
+    CustomResourceDefinitionVersion, JSONSchemaProps, ServiceReference, ValidationRule, WebhookClientConfig,
+    WebhookConversion,
 };
 use kube::CustomResourceExt as _;
 
 use crate::image_pull_job::ImagePullJob;
-use crate::reference;
+use crate::{names, reference};
 
 pub use clone_set::clone_set;
 
@@ -50,7 +51,8 @@ pub fn image_pull_job() -> CustomResourceDefinition {
     crd
 }
 
-/// ContainerRecreateRequest, v1alpha1 and v1beta1 (stored).
+/// ContainerRecreateRequest, v1alpha1 and v1beta1 (stored). What the newer version has in its status the older one has in annotations, so the API server
+/// asks the manager to convert.
 #[must_use]
 pub fn container_recreate_request() -> CustomResourceDefinition {
     recreate::crd()
@@ -66,6 +68,25 @@ pub fn image_list_pull_job() -> CustomResourceDefinition {
 #[must_use]
 pub fn node_image() -> CustomResourceDefinition {
     images::node_image()
+}
+
+/// The API server asks the manager, at upstream's path.
+fn conversion() -> CustomResourceConversion {
+    CustomResourceConversion {
+        strategy: "Webhook".to_owned(),
+        webhook: Some(WebhookConversion {
+            client_config: Some(WebhookClientConfig {
+                service: Some(ServiceReference {
+                    name: names::WEBHOOK_SERVICE.to_owned(),
+                    namespace: names::DEFAULT_NAMESPACE.to_owned(),
+                    path: Some("/convert".to_owned()),
+                    port: Some(443),
+                }),
+                ..Default::default()
+            }),
+            conversion_review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
+        }),
+    }
 }
 
 /// Columns in upstream's order; ours come last and only with `-o wide`, so that scripts that split columns keep working.

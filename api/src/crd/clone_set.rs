@@ -1,15 +1,13 @@
 //! CloneSet, v1alpha1 and v1beta1 (stored).
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceColumnDefinition, CustomResourceConversion, CustomResourceDefinition,
-    CustomResourceDefinitionVersion, JSONSchemaProps, ServiceReference, WebhookClientConfig,
-    WebhookConversion,
+    CustomResourceColumnDefinition, CustomResourceDefinition, CustomResourceDefinitionVersion,
+    JSONSchemaProps,
 };
 use kube::CustomResourceExt as _;
 
-use super::{column, rule, spec_of};
+use super::{column, conversion, rule, spec_of};
 use crate::clone_set::{CloneSet, v1alpha1};
-use crate::names;
 
 /// A number that fits 32 bits, or a percentage with or without decimals.
 const LIMIT: &str = "type(self) == int ? self >= -2147483648 && self <= 2147483647 : self.matches('^[-+]?([0-9]{1,9}[.]?[0-9]{0,15}|[.][0-9]{1,15})%$')";
@@ -39,24 +37,6 @@ pub fn clone_set() -> CustomResourceDefinition {
     }
     crd.spec.conversion = Some(conversion());
     crd
-}
-
-fn conversion() -> CustomResourceConversion {
-    CustomResourceConversion {
-        strategy: "Webhook".to_owned(),
-        webhook: Some(WebhookConversion {
-            client_config: Some(WebhookClientConfig {
-                service: Some(ServiceReference {
-                    name: names::WEBHOOK_SERVICE.to_owned(),
-                    namespace: names::DEFAULT_NAMESPACE.to_owned(),
-                    path: Some("/convert".to_owned()),
-                    port: Some(443),
-                }),
-                ..Default::default()
-            }),
-            conversion_review_versions: vec!["v1".to_owned(), "v1beta1".to_owned()],
-        }),
-    }
 }
 
 /// Columns in upstream's order.

@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
 use kube::CustomResourceExt as _;
 use serde_json::json;
 
-use super::{column, rule, spec_of};
+use super::{column, conversion, rule, spec_of};
 use crate::container_recreate_request::{ContainerRecreateRequest, MIN_ACTIVE_DEADLINE_SECONDS};
 
 /// More containers than a pod can have; only there so that the cost of rules can be bounded.
@@ -14,7 +14,7 @@ const MAX_CONTAINERS: i64 = 512;
 /// What the status of v1alpha1 does not have.
 const NEWER_STATUS: [&str; 2] = ["containerStatusSnapshot", "conditions"];
 
-/// ContainerRecreateRequest, v1alpha1 and v1beta1 (stored). Older readers see neither snapshot nor conditions.
+/// ContainerRecreateRequest, v1alpha1 and v1beta1 (stored). Older readers see snapshot and drain in annotations.
 pub(super) fn crd() -> CustomResourceDefinition {
     let mut crd = ContainerRecreateRequest::crd();
     for version in &mut crd.spec.versions {
@@ -38,6 +38,7 @@ pub(super) fn crd() -> CustomResourceDefinition {
         }
     }
     crd.spec.versions.splice(0..0, older);
+    crd.spec.conversion = Some(conversion());
     crd
 }
 

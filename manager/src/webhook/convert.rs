@@ -1,6 +1,7 @@
 //! Conversion of stored objects between versions, for kinds whose versions differ.
 
 use kruise_api::clone_set::{self, v1alpha1};
+use kruise_api::container_recreate_request;
 use kube::core::conversion::ConversionReview;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -41,7 +42,7 @@ fn convert(object: Value, desired: &str) -> Result<Value, String> {
     if from == desired {
         return Ok(object);
     }
-    match (kind.as_str(), from.as_str(), desired) {
+    let converted = match (kind.as_str(), from.as_str(), desired) {
         ("CloneSet", "apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1") => {
             with(&object, |older: v1alpha1::CloneSet| {
                 clone_set::convert::to_v1beta1(&older)
@@ -52,10 +53,22 @@ fn convert(object: Value, desired: &str) -> Result<Value, String> {
                 clone_set::convert::to_v1alpha1(&newer)
             })
         }
+        ("ContainerRecreateRequest", "apps.kruise.io/v1alpha1", "apps.kruise.io/v1beta1") => {
+            with(&object, container_recreate_request::conversion::to_v1beta1)
+        }
+        ("ContainerRecreateRequest", "apps.kruise.io/v1beta1", "apps.kruise.io/v1alpha1") => {
+            with(&object, container_recreate_request::conversion::to_v1alpha1)
+        }
         _ => Err(format!(
             "{kind:?} cannot be converted from {from:?} to {desired:?}"
         )),
-    }
+    };
+    // Not every type of ours writes what it is.
+    converted.map(|mut converted| {
+        converted["apiVersion"] = json!(desired);
+        converted["kind"] = json!(kind);
+        converted
+    })
 }
 
 /// The converted object has the other's metadata as they are, fields that our types do not know included: a conversion may change labels and
@@ -132,6 +145,42 @@ mod tests {
             assert_eq!(one[field], other[field]);
         }
         assert_eq!(again["metadata"], older()["metadata"]);
+    }
+
+    #[test]
+    fn a_request_for_a_restart_carries_its_drain_and_its_new_instances_to_the_other_version() {
+        let newer = json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "ContainerRecreateRequest",
+            "metadata": {"name": "r", "namespace": "n", "uid": "x", "finalizers": ["crr.apps.kruise.io/unready-acquired"]},
+            "spec": {"podName": "p", "containers": [{"name": "web"}], "strategy": {"unreadyGracePeriodSeconds": 2}},
+            "status": {"phase": "Recreating",
+                "containerStatusSnapshot": [{"name": "web", "ready": true, "restartCount": 1, "containerID": "containerd://w2"}],
+                "conditions": [{"type": "PreRecreateGrace", "status": "True", "reason": "PreRecreateGrace", "message": "m",
+                    "lastTransitionTime": "2026-12-01T00:00:00Z"}]}});
+        let there = ask(&json!([newer]), "apps.kruise.io/v1alpha1");
+        assert_eq!(there["response"]["result"]["status"], "Success", "{there}");
+        let older = &there["response"]["convertedObjects"][0];
+        let annotations = &older["metadata"]["annotations"];
+        assert_eq!(
+            annotations["crr.apps.kruise.io/unready-acquired"],
+            "2026-12-01T00:00:00Z"
+        );
+        let snapshot = annotations["crr.apps.kruise.io/sync-container-statuses"]
+            .as_str()
+            .expect("a text");
+        assert!(snapshot.contains("containerd://w2"), "{snapshot}");
+        assert_eq!(older["status"]["conditions"], Value::Null);
+        assert_eq!(older["metadata"]["finalizers"], newer["metadata"]["finalizers"]);
+        let back = ask(&json!([older]), "apps.kruise.io/v1beta1");
+        let again = &back["response"]["convertedObjects"][0];
+        assert_eq!(again["spec"], newer["spec"]);
+        assert_eq!(
+            again["status"]["containerStatusSnapshot"],
+            newer["status"]["containerStatusSnapshot"]
+        );
+        assert_eq!(
+            again["status"]["conditions"][0]["lastTransitionTime"],
+            "2026-12-01T00:00:00Z"
+        );
     }
 
     #[test]

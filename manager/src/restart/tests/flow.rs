@@ -1,6 +1,6 @@
 //! Requests from their creation to their end.
 
-use kruise_api::container_recreate_request::keys;
+use kruise_api::container_recreate_request::{Phase, keys};
 use kruise_planner::restart::task_id;
 use serde_json::{Value, json};
 
@@ -115,6 +115,39 @@ fn three_requests_together_all_complete_in_order() {
         if let Some(next) = next {
             assert!(world.order(next).is_some(), "released in the same step");
         }
+    }
+}
+
+#[test]
+fn a_node_whose_clock_is_wrong_by_half_a_minute_restarts_like_any_other() {
+    for skew in [-30, 30] {
+        let mut world = World::new();
+        world.create("r", |json| json["spec"]["activeDeadlineSeconds"] = json!(10));
+        world.report("r", skewed(stopped("w1"), skew));
+        world.wait(2_000);
+        world.report("r", skewed(back("w1", "w2"), skew));
+        world.kubelet("w2", 1, true);
+        let status = world.stored["r"].status.as_ref().expect("a status");
+        assert_eq!(
+            status.container_recreate_states[0].phase,
+            Phase::Succeeded,
+            "{skew} s"
+        );
+        assert_eq!(
+            status.container_status_snapshot[0].container_id,
+            "containerd://w2"
+        );
+        let annotations = world.stored["r"]
+            .metadata
+            .annotations
+            .as_ref()
+            .expect("annotations");
+        let report: Value = serde_json::from_str(&annotations[keys::RESTART_REPORT]).expect("json");
+        assert_eq!(
+            (&report[0]["stopSeconds"], &report[0]["downSeconds"]),
+            (&json!(1.0), &json!(1.0)),
+            "both ends of a span are by the same clock"
+        );
     }
 }
 

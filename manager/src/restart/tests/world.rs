@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 use kruise_api::container_recreate_request::{ContainerRecreateRequest, keys};
 use kruise_api::ids::{NodeName, TaskId};
@@ -317,4 +317,19 @@ pub(super) fn back(id: &str, new: &str) -> ContainerFacts {
         }),
         ..stopped(id)
     }
+}
+
+/// What an agent tells whose clock is off by so many seconds.
+pub(super) fn skewed(mut facts: ContainerFacts, seconds: i64) -> ContainerFacts {
+    let off = |time: &mut Option<Timestamp>| {
+        *time = time.map(|time| time + SignedDuration::from_secs(seconds));
+    };
+    off(&mut facts.stop_began);
+    if let Some(exit) = &mut facts.exit {
+        off(&mut exit.finished_at);
+    }
+    if let Some(successor) = &mut facts.successor {
+        off(&mut successor.started_at);
+    }
+    facts
 }
