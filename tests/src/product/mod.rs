@@ -3,6 +3,7 @@
 mod job;
 mod process;
 mod reach;
+mod restart;
 mod set;
 mod witness;
 
@@ -18,6 +19,7 @@ use serde_json::json;
 pub use job::{Job, Outcome};
 pub use process::{container_pid, kill_daemon, manager_process};
 pub use reach::{Forward, viewer_token};
+pub use restart::{Container, Restarts};
 pub use set::{Set, push_idle_image, push_padded_image};
 pub use witness::Witness;
 

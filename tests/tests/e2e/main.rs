@@ -20,5 +20,6 @@ mod long_download;
 mod node_image;
 mod private_registry;
 mod restart;
+mod restart_workload;
 mod rights;
 mod window;

@@ -17,6 +17,7 @@ mod leader_stopped;
 mod managers;
 mod one_way;
 mod registry_faults;
+mod restart_killed;
 mod runtime_away;
 mod runtime_restart;
 

@@ -8,7 +8,7 @@ use kruise_tests::product::{Leader, NAMESPACE, Product};
 use kruise_tests::wait::{Seen, not_yet, wait_for};
 use kube::api::{Api, DeleteParams};
 
-fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+pub(crate) fn containers(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
     let statuses = pod
         .status
         .as_ref()
