@@ -142,7 +142,8 @@ impl Session<'_> {
                 );
             }
             for (pod, standing) in run.standings() {
-                if told.insert(pod.to_owned(), standing.clone()).as_ref() != Some(standing) {
+                let news = told.insert(pod.to_owned(), standing.clone()).as_ref() != Some(standing);
+                if news && *standing != Standing::Waits {
                     eprintln!("{:7.1}s {pod}: {standing}", started.elapsed().as_secs_f64());
                 }
             }
