@@ -9,6 +9,7 @@ mod jobs;
 mod manager;
 mod meter;
 mod report;
+mod restart;
 mod scale;
 
 use anyhow::Result;
@@ -22,6 +23,8 @@ pub(crate) enum Command {
     Images(images::Args),
     /// How long a plan for a CloneSet takes, by the number of its pods, beside the targets.
     Cloneset(cloneset::Args),
+    /// Restarts in place: step by step on a real cluster beside what the runtime does by hand, and many at once on simulated nodes.
+    Restart(restart::Args),
 }
 
 pub(crate) fn run(command: &Command) -> Result<()> {
@@ -29,5 +32,6 @@ pub(crate) fn run(command: &Command) -> Result<()> {
         Command::ControlPlane(args) => control_plane::run(args),
         Command::Images(args) => images::run(args),
         Command::Cloneset(args) => cloneset::run(args),
+        Command::Restart(args) => restart::run(args),
     }
 }

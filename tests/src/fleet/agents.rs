@@ -98,6 +98,7 @@ impl Agents {
                 count,
                 within_ms,
             } => self.orders(&image, count, until(within_ms)).await,
+            Request::Stops { count, within_ms } => self.stops(count, until(within_ms)).await,
             Request::Idle { within_ms } => self.idle(until(within_ms)).await,
             Request::State => Ok(Vec::new()),
             Request::Broadcast { .. } => Err("agents do not give orders".to_owned()),
@@ -137,6 +138,19 @@ impl Agents {
             }
             if Instant::now() >= until {
                 return Err(format!("{} of {count} orders came", self.book.count(image)));
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    }
+
+    async fn stops(&self, count: usize, until: Instant) -> Result<Vec<Stamp>, String> {
+        loop {
+            let stamps = self.book.stops.all();
+            if stamps.len() >= count {
+                return Ok(stamps);
+            }
+            if Instant::now() >= until {
+                return Err(format!("{} of {count} containers were stopped", stamps.len()));
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -41,6 +41,8 @@ pub enum Request {
         count: usize,
         within_ms: u64,
     },
+    /// To agents: wait until so many containers have been stopped.
+    Stops { count: usize, within_ms: u64 },
     /// To agents: wait until nobody holds a task, that is until every result has been acknowledged.
     Idle { within_ms: u64 },
     /// To agents: how they stand now.

@@ -1,8 +1,8 @@
 //! Thousands of agents in one process, for measurements of the control plane.
 //!
 //! Each is the real agent's own code: session, fence, contact lease, puller. Only three things are played: the container runtime
-//! ([`runtime`]), whose pulls take as long as the name of the image says ([`script`]), the journal, which keeps nothing, and the address that it
-//! dials from. What goes over the wire is TLS, HTTP/2 and gRPC on real sockets.
+//! ([`runtime`]), whose pulls take as long as the name of the image says ([`script`]) and whose containers come back a second after a stop, the
+//! journal, which keeps nothing, and the address that it dials from. What goes over the wire is TLS, HTTP/2 and gRPC on real sockets.
 //!
 //! ```text
 //!   cargo xtask bench ── Request, Answer (lines of JSON) ──▶ fleet agents ══ TLS, one connection per agent ══▶ kruise-manager
@@ -15,10 +15,13 @@
 
 #[cfg(feature = "fleet")]
 pub mod agents;
+#[cfg(feature = "fleet")]
+mod containers;
 pub mod control;
 #[cfg(feature = "fleet")]
 pub mod floor;
 pub mod nodes;
+pub mod pods;
 #[cfg(feature = "fleet")]
 mod runtime;
 mod script;

@@ -19,7 +19,7 @@ use super::tokens::{Signer, Subject};
 use crate::cluster::Cluster;
 
 /// Requests under way at once: enough to keep two cores busy.
-const CONCURRENCY: usize = 32;
+pub(super) const CONCURRENCY: usize = 32;
 /// Objects per page of a list.
 const PAGE: u32 = 1000;
 

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use kruise_api::reference::ImageRef;
+use kruise_daemon::runtime::containers::Containers;
 use kruise_daemon::runtime::{ContentStore, Link, Pull, Runtime, RuntimeError};
 use kruise_planner::node::reason::Code;
 use kruise_proto::task;
 
+use super::containers::{Played, Stops};
 use super::control::{Stamp, stamp};
 use super::script;
 
@@ -19,6 +21,8 @@ pub(super) struct Book {
     seed: u64,
     /// When orders came to runtimes, by image.
     orders: Mutex<BTreeMap<String, Vec<Stamp>>>,
+    /// When containers were stopped.
+    pub(super) stops: Arc<Stops>,
 }
 
 impl Book {
@@ -59,6 +63,7 @@ pub(super) struct Scripted {
     book: Arc<Book>,
     /// Images that were asked for, and whether they are there.
     images: Mutex<BTreeMap<String, bool>>,
+    containers: Played,
 }
 
 impl Scripted {
@@ -68,6 +73,7 @@ impl Scripted {
             agent,
             book: Arc::clone(book),
             images: Mutex::default(),
+            containers: Played::new(Arc::clone(&book.stops)),
         };
         Link::Up {
             runtime: Arc::new(runtime),
@@ -138,5 +144,9 @@ impl Runtime for Scripted {
 
     fn content(&self) -> Option<&dyn ContentStore> {
         None
+    }
+
+    fn containers(&self) -> Option<&dyn Containers> {
+        Some(&self.containers)
     }
 }

@@ -129,7 +129,7 @@ impl Measure<'_> {
         manager.leads()?;
         std::thread::sleep(SETTLE / 3);
         scale.empty = meter::memory(manager.process()?)?;
-        let mut fleet = self.fleet(address, &targets)?;
+        let mut fleet = fleet(self.bed, self.programs, address, &targets)?;
         let begun = stamp();
         scale.attach = millis(begun, last(&in_sync(&mut fleet, 0)?)?);
         say(&format!(
@@ -188,11 +188,6 @@ impl Measure<'_> {
             ..how
         };
         Manager::start(self.bed, self.programs, address, how)
-    }
-
-    fn fleet(&self, manager: SocketAddr, targets: &Path) -> Result<Fleet> {
-        let ca = self.bed.trust_bundle()?;
-        agents(self.programs, &manager.to_string(), &ca, targets)
     }
 
     /// Seconds of processor time per second.
@@ -344,6 +339,11 @@ impl Measure<'_> {
         say(&format!("single: {single:?}"));
         Ok(single)
     }
+}
+
+/// Starts agents of a manager that has led, with the trust that it has published.
+pub(super) fn fleet(bed: &Bed, programs: &Programs, manager: SocketAddr, targets: &Path) -> Result<Fleet> {
+    agents(programs, &manager.to_string(), &bed.trust_bundle()?, targets)
 }
 
 /// Starts agents of the manager at an address.
