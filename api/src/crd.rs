@@ -4,6 +4,7 @@
 //! rules (CEL) whose messages name the field and the accepted values.
 
 mod clone_set;
+pub mod compat;
 mod images;
 mod recreate;
 

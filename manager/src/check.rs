@@ -120,7 +120,11 @@ fn uninstall_text(left: &[Left]) -> String {
     for Left { kind, count, first } in left {
         text.push_str(&format!("  {kind}: {count}, such as {first}\n"));
     }
-    text.push_str("delete them, or uninstall all the same with: helm uninstall RELEASE --no-hooks\n");
+    text.push_str(
+        "delete them and uninstall again, or uninstall all the same with: helm uninstall RELEASE --no-hooks\n\
+         to keep the release: helm rollback RELEASE REVISION, with the last one that `helm history RELEASE` tells; without \
+         that, helm takes no upgrade of what it was asked to uninstall\n",
+    );
     text
 }
 
@@ -214,6 +218,7 @@ mod tests {
             text.contains("CloneSet: 2, such as shop/web") && text.contains("--no-hooks"),
             "{text}"
         );
+        assert!(text.contains("helm rollback RELEASE REVISION"), "{text}");
         assert!(uninstall_text(&[]).starts_with("nothing"));
     }
 }

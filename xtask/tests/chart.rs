@@ -4,6 +4,9 @@
 
 #![allow(clippy::panic, clippy::print_stderr, reason = "a test")]
 
+#[path = "chart/rights.rs"]
+mod rights;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};

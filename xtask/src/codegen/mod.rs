@@ -1,5 +1,6 @@
 //! `cargo xtask codegen`: files of the tree that are made from its code.
 
+mod compat;
 mod crds;
 mod gates;
 mod help;
@@ -79,6 +80,7 @@ fn generate() -> Result<Files> {
     let pages = [
         ("feature-gates", gates::page()),
         ("chart-values", values::page(&root().join("deploy/chart"))?),
+        ("compatibility", compat::page(&root())?),
         ("crds", crds::page()),
         ("pull-reasons", reasons::page()),
         ("metrics", metrics::page(&root())?),

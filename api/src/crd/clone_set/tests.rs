@@ -1,54 +1,20 @@
 use serde_json::{Value, json};
 
-use super::super::tests::contains;
 use super::clone_set;
 
 fn ours() -> Value {
     serde_json::to_value(clone_set()).expect("writable")
 }
 
-fn upstream() -> Value {
-    serde_norway::from_str(include_str!("../../../fixtures/upstream-clonesets-crd.yaml")).expect("readable")
-}
-
 #[test]
-fn every_field_of_upstream_is_there_with_the_same_type() {
-    let (ours, theirs) = (ours(), upstream());
-    for (ours, theirs) in [0, 1].map(|version| {
-        (
-            &ours["spec"]["versions"][version],
-            &theirs["spec"]["versions"][version],
-        )
-    }) {
-        assert_eq!(ours["name"], theirs["name"]);
-        for part in ["spec", "status"] {
-            let schema = |version: &Value| version["schema"]["openAPIV3Schema"]["properties"][part].clone();
-            contains(part, &schema(ours), &schema(theirs));
-        }
-        for same in ["served", "storage", "subresources"] {
-            assert_eq!(ours[same], theirs[same], "{same}");
-        }
-        let spec = &ours["schema"]["openAPIV3Schema"]["properties"]["spec"];
+fn selector_and_template_are_needed_and_the_template_may_hold_anything() {
+    for version in ours()["spec"]["versions"].as_array().expect("versions") {
+        let spec = &version["schema"]["openAPIV3Schema"]["properties"]["spec"];
         assert_eq!(spec["required"], json!(["selector", "template"]));
         assert_eq!(spec["properties"]["selector"]["x-kubernetes-map-type"], "atomic");
         assert_eq!(
             spec["properties"]["template"]["x-kubernetes-preserve-unknown-fields"],
             true
-        );
-    }
-    assert_eq!(
-        ours["spec"]["names"]["shortNames"],
-        theirs["spec"]["names"]["shortNames"]
-    );
-}
-
-#[test]
-fn columns_are_upstreams_in_upstreams_order() {
-    let (ours, theirs) = (ours(), upstream());
-    for version in [0, 1] {
-        assert_eq!(
-            ours["spec"]["versions"][version]["additionalPrinterColumns"],
-            theirs["spec"]["versions"][version]["additionalPrinterColumns"]
         );
     }
 }
