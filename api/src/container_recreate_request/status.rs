@@ -56,6 +56,12 @@ pub struct ContainerRecreateRequestStatus {
     pub conditions: Vec<Condition>,
 }
 
+impl Default for ContainerRecreateRequestStatus {
+    fn default() -> Self {
+        Self::new(Phase::Pending)
+    }
+}
+
 impl ContainerRecreateRequestStatus {
     /// In this phase, with nothing else said.
     #[must_use]

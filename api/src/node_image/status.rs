@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +42,9 @@ pub struct NodeImageStatus {
     /// Kept as found; nobody writes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_sync_status: Option<FirstSyncStatus>,
+    /// Progressing, False, while the object is of a shape that cannot be read: the message names the field.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<Condition>,
 }
 
 /// Tags of one image.

@@ -12,7 +12,7 @@ use kruise_api::image_pull_job::ImagePullJob;
 use kruise_api::names;
 use kruise_planner::image_list_job::{ChildPatch, ListEvent, NewChild};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
-use kube::core::{DeserializeGuard, NamespaceResourceScope, ObjectMeta};
+use kube::core::{NamespaceResourceScope, ObjectMeta};
 use kube::runtime::watcher::watcher;
 use kube::{Api, Resource};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ use super::objects::{ChildObject, ListObject};
 use super::ports::{Answer, Lists};
 use crate::engine::cluster::watches;
 use crate::engine::objects::Listing;
-use crate::kubeapi::{ApiFailure, failure};
+use crate::kubeapi::{ApiFailure, Guarded, failure};
 
 const FIELD_MANAGER: &str = "kruise-manager";
 /// Component of our events, as OpenKruise names its controller.
@@ -51,19 +51,24 @@ impl KubeLists {
 
 impl Lists for KubeLists {
     fn lists(&self) -> BoxStream<'static, Listing<ListObject, JobUid>> {
-        let api: Api<DeserializeGuard<ImageListPullJob>> = Api::all(self.api.reader());
-        let convert = |guard: DeserializeGuard<ImageListPullJob>| match guard.0 {
+        let api: Api<Guarded<ImageListPullJob>> = Api::all(self.api.reader());
+        let kube = self.api.clone();
+        let convert = move |guard: Guarded<ImageListPullJob>| match guard.0 {
             Ok(list) => ListObject::try_from(list).map(Some),
-            Err(broken) => Err(broken.error),
+            Err(broken) => {
+                kube.complain::<ImageListPullJob>(&broken);
+                Ok(None)
+            }
         };
         watches::listing(watcher(api, watches::config()), convert).boxed()
     }
 
     fn children(&self) -> BoxStream<'static, Listing<ChildObject, JobUid>> {
-        let api: Api<DeserializeGuard<ImagePullJob>> = Api::all(self.api.reader());
-        let convert = |guard: DeserializeGuard<ImagePullJob>| match guard.0 {
+        let api: Api<Guarded<ImagePullJob>> = Api::all(self.api.reader());
+        let convert = |guard: Guarded<ImagePullJob>| match guard.0 {
             Ok(job) => ChildObject::read(job),
-            Err(broken) => Err(broken.error),
+            // The engine tells its writer.
+            Err(_) => Ok(None),
         };
         let config = watches::config().labels(REVISION_LABEL);
         watches::listing(watcher(api, config), convert).boxed()

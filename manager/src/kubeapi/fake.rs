@@ -121,6 +121,7 @@ impl State {
             },
             Method::POST => self.create(path, body),
             Method::PUT => self.replace(path, body),
+            Method::PATCH => self.merge(path.strip_suffix("/status").unwrap_or(path), &body),
             _ => failure(405, "MethodNotAllowed"),
         }
     }
@@ -145,6 +146,14 @@ impl State {
             return failure(409, "Conflict");
         }
         (200, self.store(path, body))
+    }
+
+    fn merge(&mut self, path: &str, patch: &Value) -> (u16, Value) {
+        let Some(mut object) = self.objects.get(path).cloned() else {
+            return failure(404, "NotFound");
+        };
+        json_patch::merge(&mut object, patch);
+        self.replace(path, object)
     }
 }
 

@@ -5,10 +5,12 @@
 //!   up early enough that a deposed leader's request has ended before the next leader acts.
 //! - plain: what every replica does for itself (the Lease, reviews of tokens, the trust store). Neither fenced nor retried.
 
+mod complaint;
 mod connect;
 mod failure;
 #[cfg(test)]
 pub(crate) mod fake;
+mod guarded;
 mod instrument;
 mod time;
 
@@ -16,6 +18,7 @@ use std::time::Duration;
 
 pub use connect::{ConnectError, user_agent};
 pub(crate) use failure::{ApiFailure, failure};
+pub(crate) use guarded::{Broken, Guarded};
 
 use crate::leader::{Leadership, NotLeader};
 use crate::telemetry::ApiMetrics;
@@ -37,6 +40,7 @@ pub struct Api {
     plain: kube::Client,
     leadership: Leadership,
     time: ServerClock,
+    complaints: complaint::Complaints,
 }
 
 impl std::fmt::Debug for Api {
@@ -71,6 +75,7 @@ impl Api {
             plain: client(Lane::Plain)?,
             leadership,
             time,
+            complaints: complaint::Complaints::default(),
         })
     }
 
@@ -91,6 +96,7 @@ impl Api {
             plain: client(Lane::Plain),
             leadership,
             time,
+            complaints: complaint::Complaints::default(),
         }
     }
 

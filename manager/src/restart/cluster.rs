@@ -11,14 +11,13 @@ use kruise_api::ids::ObjectKey;
 use kruise_planner::restart::{EventNote, Write, lock, strip};
 use kruise_planner::task::fnv64;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
-use kube::core::DeserializeGuard;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
 use serde_json::{Value, json};
 
 use super::state::{Told, key_of};
-use crate::kubeapi::{self, ApiFailure, failure};
+use crate::kubeapi::{self, ApiFailure, Broken, Guarded, failure};
 
 /// Field manager of everything that we patch.
 const FIELD_MANAGER: &str = "kruise-manager";
@@ -206,18 +205,15 @@ fn clean(object: &Request, report: Option<String>) -> Value {
     json!({ "metadata": metadata })
 }
 
-/// Events of a watch by what they mean. An object that cannot be read is logged and left out: it must not stop the others.
-fn told<K>(api: Api<DeserializeGuard<K>>) -> BoxStream<'static, Told<K>>
+/// Events of a watch by what they mean. An object that cannot be read is told about and left out: it must not stop the others.
+fn told<K>(api: Api<Guarded<K>>, complain: impl Fn(&Broken) + Send + 'static) -> BoxStream<'static, Told<K>>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + Send + 'static,
     K: serde::de::DeserializeOwned,
 {
     let config = watcher::Config::default().timeout(WATCH_SECONDS).page_size(PAGE);
-    let read = |guard: DeserializeGuard<K>| {
-        let read = guard.0.inspect_err(|broken| {
-            let name = broken.metadata.name.as_deref().unwrap_or_default();
-            tracing::error!(kind = %K::kind(&()), name, error = %broken.error, "an object cannot be read");
-        });
+    let read = move |guard: Guarded<K>| {
+        let read = guard.0.inspect_err(|broken| complain(broken));
         read.ok().map(Box::new)
     };
     watcher(api, config)
@@ -256,11 +252,21 @@ impl Cluster for KubeCluster {
     }
 
     fn requests(&self) -> BoxStream<'static, Told<Request>> {
-        told(Api::all(self.api.reader()))
+        let api = self.api.clone();
+        told(Api::all(self.api.reader()), move |broken| {
+            api.complain::<Request>(broken);
+        })
     }
 
     fn pods(&self) -> BoxStream<'static, Told<Pod>> {
-        told::<Pod>(Api::all(self.api.reader()))
+        let log = |broken: &Broken| {
+            tracing::error!(
+                name = broken.metadata.name,
+                error = broken.error,
+                "a pod cannot be read"
+            );
+        };
+        told::<Pod>(Api::all(self.api.reader()), log)
             .map(|told| match told {
                 Told::Object(pod) => Told::Object(Box::new(strip(*pod))),
                 Told::Gone(pod) => Told::Gone(Box::new(strip(*pod))),

@@ -285,7 +285,7 @@ impl Requests for KubeCluster {
 
 impl Watches for KubeCluster {
     fn follow(&self, kind: Kind) -> BoxStream<'static, Event> {
-        watches::follow(self.api.reader(), kind, self.gates)
+        watches::follow(&self.api, kind, self.gates)
     }
 
     fn nodes(&self) -> BoxStream<'static, Event> {

@@ -7,13 +7,14 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kruise_api::clone_set::{CloneSet, names};
 use kruise_api::image_pull_job::ImagePullJob;
 use kruise_planner::cloneset::Gates;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::PartialObjectMeta;
 use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, Resource as _, ResourceExt};
 
 use super::super::event::Event;
 use super::super::space::Kind;
 use super::Known;
+use crate::kubeapi::{self, Broken, Guarded};
 
 /// The API server ends a watch after a random five to ten minutes by itself; a silent one is asked for anew after this.
 const WATCH_SECONDS: u32 = 290;
@@ -24,15 +25,14 @@ fn config() -> watcher::Config {
 }
 
 /// All objects of a kind that can be of a set.
-pub(super) fn follow(client: kube::Client, kind: Kind, gates: Gates) -> BoxStream<'static, Event> {
+pub(super) fn follow(kube: &kubeapi::Api, kind: Kind, gates: Gates) -> BoxStream<'static, Event> {
+    let kube = kube.clone();
     match kind {
-        Kind::Set => of::<CloneSet>(client, kind, config(), gates),
-        Kind::Pod => of::<Pod>(client, kind, config(), gates),
-        Kind::Claim => of::<PersistentVolumeClaim>(client, kind, config().labels(names::INSTANCE_ID), gates),
-        Kind::Revision => {
-            of::<ControllerRevision>(client, kind, config().labels(names::REVISION_HASH), gates)
-        }
-        Kind::Job => of::<ImagePullJob>(client, kind, config().labels(names::REVISION_HASH), gates),
+        Kind::Set => of::<CloneSet>(kube, kind, config(), gates),
+        Kind::Pod => of::<Pod>(kube, kind, config(), gates),
+        Kind::Claim => of::<PersistentVolumeClaim>(kube, kind, config().labels(names::INSTANCE_ID), gates),
+        Kind::Revision => of::<ControllerRevision>(kube, kind, config().labels(names::REVISION_HASH), gates),
+        Kind::Job => of::<ImagePullJob>(kube, kind, config().labels(names::REVISION_HASH), gates),
     }
 }
 
@@ -45,22 +45,35 @@ fn may_be_of_a_set<K: ResourceExt>(object: &K) -> bool {
 }
 
 fn of<K: Known>(
-    client: kube::Client,
+    kube: kubeapi::Api,
     kind: Kind,
     config: watcher::Config,
     gates: Gates,
 ) -> BoxStream<'static, Event> {
-    let api: Api<DeserializeGuard<K>> = Api::all(client);
-    told(watcher(api, config), kind, gates).boxed()
+    let api: Api<Guarded<K>> = Api::all(kube.reader());
+    let complain = move |broken: &Broken| {
+        if kind == Kind::Set {
+            kube.complain::<CloneSet>(broken);
+        } else {
+            tracing::error!(
+                ?kind,
+                name = broken.metadata.name,
+                error = broken.error,
+                "an object cannot be read"
+            );
+        }
+    };
+    told(watcher(api, config), kind, gates, complain).boxed()
 }
 
-/// Events of a watch by what they mean. An object that cannot be read is logged and left out: it must not stop the others.
+/// Events of a watch by what they mean. An object that cannot be read is told about and left out: it must not stop the others.
 fn told<K: Known>(
-    events: impl Stream<Item = watcher::Result<watcher::Event<DeserializeGuard<K>>>> + Send + 'static,
+    events: impl Stream<Item = watcher::Result<watcher::Event<Guarded<K>>>> + Send + 'static,
     kind: Kind,
     gates: Gates,
+    complain: impl Fn(&Broken) + Send + 'static,
 ) -> impl Stream<Item = Event> + Send {
-    let one = move |guard: DeserializeGuard<K>| match guard.0 {
+    let one = move |guard: Guarded<K>| match guard.0 {
         Ok(object) if may_be_of_a_set(&object) => Some(Event::Told {
             namespace: object.namespace().unwrap_or_default(),
             object: object.object(&gates),
@@ -73,7 +86,7 @@ fn told<K: Known>(
             uid: object.uid().unwrap_or_default(),
         }),
         Err(broken) => {
-            tracing::error!(?kind, name = broken.metadata.name, error = %broken.error, "an object cannot be read");
+            complain(&broken);
             None
         }
     };

@@ -241,11 +241,11 @@ impl Agents for KubeCluster {
 
 impl Watches for KubeCluster {
     fn jobs(&self) -> BoxStream<'static, Listing<JobObject, JobUid>> {
-        watches::jobs(self.api.reader())
+        watches::jobs(self.api.clone())
     }
 
     fn node_images(&self) -> BoxStream<'static, Listing<NodeImageObject, NodeUid>> {
-        watches::node_images(self.api.reader())
+        watches::node_images(self.api.clone())
     }
 
     fn nodes(&self) -> BoxStream<'static, Listing<super::objects::NodeObject, NodeUid>> {

@@ -18,6 +18,7 @@ use kube::{Api, Resource};
 
 use super::super::objects::{JobObject, Listing, NodeImageObject, NodeObject};
 use super::lite::{NodeLite, PodLite};
+use crate::kubeapi::{self, Guarded};
 
 /// Seconds after which a watch ends and goes on where it was. The client gives up on a silent connection 5 s later, so that a watch that
 /// hangs is noticed within a minute.
@@ -32,23 +33,18 @@ pub(crate) fn config() -> watcher::Config {
 }
 
 /// All jobs.
-pub(super) fn jobs(client: kube::Client) -> BoxStream<'static, Listing<JobObject, JobUid>> {
-    let api: Api<DeserializeGuard<ImagePullJob>> = Api::all(client);
-    let listing = listing(
-        watcher(api, config()),
-        |guard: DeserializeGuard<ImagePullJob>| match guard.0 {
-            Ok(job) => JobObject::try_from(job)
-                .map(Some)
-                .map_err(|error| error.to_string()),
-            Err(broken) => Err(format!(
-                "{}/{}: {}",
-                broken.metadata.namespace.unwrap_or_default(),
-                broken.metadata.name.unwrap_or_default(),
-                broken.error
-            )),
-        },
-    );
-    listing.boxed()
+pub(super) fn jobs(kube: kubeapi::Api) -> BoxStream<'static, Listing<JobObject, JobUid>> {
+    let api: Api<Guarded<ImagePullJob>> = Api::all(kube.reader());
+    let convert = move |guard: Guarded<ImagePullJob>| match guard.0 {
+        Ok(job) => JobObject::try_from(job)
+            .map(Some)
+            .map_err(|error| error.to_string()),
+        Err(broken) => {
+            kube.complain::<ImagePullJob>(&broken);
+            Ok(None)
+        }
+    };
+    listing(watcher(api, config()), convert).boxed()
 }
 
 /// All nodes.
@@ -71,8 +67,8 @@ pub(super) fn nodes(client: kube::Client) -> BoxStream<'static, Listing<NodeObje
 }
 
 /// All NodeImages. A cluster that does not know the kind has none of them, and nobody waits for it.
-pub(super) fn node_images(client: kube::Client) -> BoxStream<'static, Listing<NodeImageObject, NodeUid>> {
-    let api: Api<DeserializeGuard<NodeImage>> = Api::all(client);
+pub(super) fn node_images(kube: kubeapi::Api) -> BoxStream<'static, Listing<NodeImageObject, NodeUid>> {
+    let api: Api<Guarded<NodeImage>> = Api::all(kube.reader());
     let mut absent = false;
     let events = watcher(api, config()).inspect(move |event| {
         if let Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) = event
@@ -82,15 +78,14 @@ pub(super) fn node_images(client: kube::Client) -> BoxStream<'static, Listing<No
             tracing::warn!("the cluster does not know NodeImages; none are served");
         }
     });
-    let convert = |guard: DeserializeGuard<NodeImage>| match guard.0 {
+    let convert = move |guard: Guarded<NodeImage>| match guard.0 {
         Ok(image) => NodeImageObject::try_from(image)
             .map(Some)
             .map_err(|error| error.to_string()),
-        Err(broken) => Err(format!(
-            "{}: {}",
-            broken.metadata.name.unwrap_or_default(),
-            broken.error
-        )),
+        Err(broken) => {
+            kube.complain::<NodeImage>(&broken);
+            Ok(None)
+        }
     };
     listing(events, convert).boxed()
 }
