@@ -138,6 +138,21 @@ impl Registry {
         Ok(digest)
     }
 
+    /// A manifest as it is stored, and its media type.
+    pub async fn manifest(&self, name: &str, tag: &str) -> Result<(Vec<u8>, String)> {
+        let request = Request::get(self.url(&format!("/v2/{name}/manifests/{tag}")))
+            .header(ACCEPT, MANIFEST)
+            .body(empty())?;
+        let response = self.send(request, &[StatusCode::OK]).await?;
+        let kind = response
+            .headers()
+            .get(CONTENT_TYPE)
+            .context("a manifest has a media type")?;
+        let kind = kind.to_str()?.to_owned();
+        let bytes = response.into_body().collect().await?.to_bytes();
+        Ok((bytes.to_vec(), kind))
+    }
+
     /// The digest behind a tag, if the registry has it.
     pub async fn digest(&self, name: &str, tag: &str) -> Result<Option<String>> {
         let request = Request::head(self.url(&format!("/v2/{name}/manifests/{tag}")))

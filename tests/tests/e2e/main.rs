@@ -17,6 +17,7 @@ mod jobs;
 mod judge;
 mod list_job;
 mod long_download;
+mod neighbours;
 mod node_image;
 mod private_registry;
 mod restart;
