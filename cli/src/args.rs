@@ -49,8 +49,12 @@ pub(crate) enum Command {
     Pull(Box<PullArgs>),
     /// Show how a job that exists goes, until it is over.
     Follow(FollowArgs),
-    /// Say why a job stands where it stands: what its nodes wait for, one by one.
+    /// Say why a job or a CloneSet stands where it stands: what its nodes or pods wait for.
     Explain(crate::explain::ExplainArgs),
+    /// Follow, undo, pause, resume or restart the rollout of a CloneSet.
+    Rollout(crate::rollout::RolloutArgs),
+    /// Make a CloneSet smaller by these pods.
+    ScaleDown(crate::rollout::ScaleDownArgs),
     /// Restart containers of a pod, or of all pods of a workload within a budget, in place.
     Restart(Box<crate::recreate::RestartArgs>),
     /// Show the agents, one line per node, or one agent with its tasks.

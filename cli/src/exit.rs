@@ -10,6 +10,8 @@ pub(crate) enum Code {
     Success,
     /// The job is over and at least one node failed.
     NodesFailed,
+    /// The rollout failed, or its set is gone.
+    RolloutFailed,
     /// At least one object is refused.
     Refused,
     /// The command line does not make sense. The argument parser uses the same number.
@@ -26,7 +28,7 @@ impl From<Code> for ExitCode {
     fn from(code: Code) -> Self {
         Self::from(match code {
             Code::Success => 0,
-            Code::NodesFailed | Code::Refused => 1,
+            Code::NodesFailed | Code::RolloutFailed | Code::Refused => 1,
             Code::Usage => 2,
             Code::TimedOut => 3,
             Code::Unable => 4,

@@ -134,6 +134,18 @@ impl InspectService for Script {
         Err(Status::not_found("no job x"))
     }
 
+    async fn explain_clone_set(
+        &self,
+        request: tonic::Request<api::ExplainCloneSetRequest>,
+    ) -> Result<tonic::Response<api::ExplainCloneSetResponse>, Status> {
+        authorised(&request)?;
+        let clone_set = request.into_inner().clone_set;
+        Ok(tonic::Response::new(api::ExplainCloneSetResponse {
+            clone_set,
+            ..Default::default()
+        }))
+    }
+
     async fn watch_tasks(
         &self,
         request: tonic::Request<api::WatchTasksRequest>,

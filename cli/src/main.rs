@@ -23,6 +23,7 @@ mod plan;
 mod pull;
 mod recreate;
 mod restart_container;
+mod rollout;
 mod status;
 mod tasks;
 mod validate;
@@ -48,6 +49,8 @@ async fn run(cli: Cli) -> anyhow::Result<exit::Code> {
         Command::Pull(args) => pull::run(&cli.global, args).await,
         Command::Follow(args) => pull::follow(&cli.global, args).await,
         Command::Explain(args) => explain::run(&cli.global, args).await,
+        Command::Rollout(args) => rollout::run(&cli.global, args).await,
+        Command::ScaleDown(args) => rollout::scale_down(&cli.global, args).await,
         Command::Restart(args) => recreate::run(&cli.global, *args).await,
         Command::Agents(args) => agents::run(&cli.global, args).await,
         Command::Tasks(args) => tasks::run(&cli.global, args).await,

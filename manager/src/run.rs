@@ -22,6 +22,7 @@ use tonic::service::Routes;
 
 use crate::args::{Config, Election, Listen};
 use crate::clock::{Monotonic, wall_unix_ms};
+use crate::cloneset::CloneSetHandle;
 use crate::engine::{self, Engine, EngineHandle};
 use crate::identity::{self, ApiVerifier, Identity};
 use crate::kubeapi::Api;
@@ -145,8 +146,8 @@ async fn serve(
     let engine = engine(config, &parts);
     image_lists(config, &parts);
     restarts(config, &parts, &engine);
-    clone_sets(config, &parts, &engine);
-    let (routes, reporter) = routes(config, &parts, &engine);
+    let clone_sets = clone_sets(config, &parts, &engine);
+    let (routes, reporter) = routes(config, &parts, &engine, clone_sets);
     let grpc_stop = CancellationToken::new();
     let mut grpc = grpc_server(&parts, routes, listener, grpc_stop.clone());
     let lease_stop = CancellationToken::new();
@@ -348,7 +349,7 @@ fn restarts(config: &Config, parts: &Parts, engine: &EngineHandle) {
     });
 }
 
-fn clone_sets(config: &Config, parts: &Parts, engine: &EngineHandle) {
+fn clone_sets(config: &Config, parts: &Parts, engine: &EngineHandle) -> CloneSetHandle {
     cloneset::spawn(cloneset::Deps {
         api: parts.api.clone(),
         leadership: parts.leadership.clone(),
@@ -356,7 +357,7 @@ fn clone_sets(config: &Config, parts: &Parts, engine: &EngineHandle) {
         metrics: parts.metrics.clone(),
         gates: config.clone_sets,
         engine: engine.clone(),
-    });
+    })
 }
 
 /// TokenReviews in one second. They are the way out when tokens cannot be verified here, and the API server has others to serve.
@@ -371,7 +372,12 @@ fn verifier(config: &Config, api: &Api, clock: &Monotonic) -> Arc<ApiVerifier> {
     Arc::new(ApiVerifier::new(settings, api.clone(), clock.clone()))
 }
 
-fn routes(config: &Config, parts: &Parts, engine: &EngineHandle) -> (RoutesFor, Reporter) {
+fn routes(
+    config: &Config,
+    parts: &Parts,
+    engine: &EngineHandle,
+    clone_sets: CloneSetHandle,
+) -> (RoutesFor, Reporter) {
     let identity = Identity::shared(Arc::clone(&parts.verifier));
     let roots = inspect::ConfigMapRoots::new(
         parts.api.clone(),
@@ -381,6 +387,7 @@ fn routes(config: &Config, parts: &Parts, engine: &EngineHandle) -> (RoutesFor, 
     let dispatch = dispatch::service(engine.clone(), identity.clone(), parts.leadership.clone());
     let inspect = inspect::service(
         engine.clone(),
+        clone_sets,
         identity.clone(),
         parts.leadership.clone(),
         config.pod.name.clone(),

@@ -2,10 +2,11 @@
 //!
 //! The contracts themselves, with their rules in prose, are the `.proto` files beside this crate; `gen` holds the bindings
 //! made from them by `cargo xtask codegen`. [`convert`] turns messages into the planner's types and back,
-//! and [`login`] turns docker configurations into credentials.
+//! [`login`] turns docker configurations into credentials, and [`clone_set`] tells a plan.
 
 #![warn(missing_docs)]
 
+pub mod clone_set;
 pub mod convert;
 pub mod login;
 pub mod redact;

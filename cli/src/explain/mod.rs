@@ -1,5 +1,6 @@
-//! `kruisectl explain`: why a job stands where it stands, in the words of the planner that decided it.
+//! `kruisectl explain`: why a job or a CloneSet stands where it stands, in the words of the planner that decided it.
 
+mod clone_set;
 mod text;
 
 use std::time::Duration;
@@ -11,14 +12,17 @@ use serde::Serialize;
 
 use crate::args::{Format, Global};
 use crate::connect::{self, Cluster};
-use crate::exit::Code;
+use crate::exit::{Code, Usage};
 use crate::output;
+use crate::plan;
 use crate::tasks::{present, qualified, refused};
+
+pub(crate) use clone_set::Explanation as CloneSetExplanation;
 
 /// Arguments of `explain`.
 #[derive(Args, Debug)]
 pub(crate) struct ExplainArgs {
-    /// What to explain: job/NAME or job/NAMESPACE/NAME.
+    /// What to explain: clone/NAME, job/NAME or job/NAMESPACE/NAME.
     pub(crate) what: String,
     /// One node of the job.
     #[arg(long, value_name = "NAME")]
@@ -31,10 +35,7 @@ pub(crate) struct ExplainArgs {
 /// Asks the manager and shows what it says.
 pub(crate) async fn run(global: &Global, args: ExplainArgs) -> Result<Code> {
     let Some(job) = job_of(&args.what) else {
-        bail!(
-            "{:?} cannot be explained; give job/NAME or job/NAMESPACE/NAME",
-            args.what
-        );
+        return explain_set(global, &args).await;
     };
     let cluster = Cluster::new(global).await?;
     let mut client = connect::open(&cluster).await?;
@@ -55,6 +56,19 @@ pub(crate) async fn run(global: &Global, args: ExplainArgs) -> Result<Code> {
         Format::Json | Format::Yaml => output::document(&explanation, args.output)?,
     })?;
     Ok(Code::Success)
+}
+
+async fn explain_set(global: &Global, args: &ExplainArgs) -> Result<Code> {
+    let name = plan::kind_and_name(&args.what).ok_or_else(|| {
+        Usage(format!(
+            "{:?} cannot be explained; give clone/NAME, job/NAME or job/NAMESPACE/NAME",
+            args.what
+        ))
+    })?;
+    if args.node.is_some() {
+        return Err(Usage("--node is for jobs".to_owned()).into());
+    }
+    clone_set::run(&Cluster::new(global).await?, name, args.output).await
 }
 
 /// The job that is meant, under each of the names that its kind goes by.

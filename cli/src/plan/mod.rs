@@ -6,14 +6,16 @@ mod objects;
 mod setting;
 mod text;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use jiff::Timestamp;
 use kruise_api::clone_set::CloneSet;
 use kruise_api::features::FeatureGates;
 use kruise_planner::cloneset::{Gates, Play, Step, plan};
+use kruise_proto::inspect::ExplainCloneSetResponse;
 use serde::Serialize;
 
 pub(crate) use args::PlanArgs;
+pub(crate) use objects::{kind_and_name, set_name};
 
 use crate::args::{Global, ResultFormat};
 use crate::connect::Cluster;
@@ -67,6 +69,19 @@ async fn gather(global: &Global, args: &PlanArgs) -> Result<Objects> {
     Ok(objects)
 }
 
+/// Where a set of the cluster stands and why, decided here by what is stored.
+pub(crate) async fn explanation(cluster: &Cluster, name: &str) -> Result<ExplainCloneSetResponse> {
+    let objects = objects::from_cluster(cluster, name).await?;
+    let set = objects.sets.first().context("it was just read")?;
+    Ok(explained(set, &objects, now()))
+}
+
+fn explained(set: &CloneSet, objects: &Objects, now: Timestamp) -> ExplainCloneSetResponse {
+    let play = setting::play(set, objects, Gates::default(), now);
+    let snapshot = play.snapshot();
+    kruise_proto::clone_set::explanation(&snapshot, &plan(&snapshot))
+}
+
 fn gates(text: &str) -> Result<Gates> {
     let gates =
         FeatureGates::parse_known(text).map_err(|error| Usage(format!("--feature-gates: {error}")))?;
@@ -110,6 +125,9 @@ fn steps(play: &mut Play) -> Vec<Step> {
     }
     steps
 }
+
+#[cfg(test)]
+pub(crate) use tests::example;
 
 #[cfg(test)]
 mod tests;

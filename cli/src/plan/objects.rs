@@ -91,12 +91,24 @@ pub(super) async fn from_cluster(cluster: &Cluster, name: &str) -> Result<Object
     })
 }
 
+/// The name in `clone/NAME`.
+pub(crate) fn kind_and_name(text: &str) -> Option<&str> {
+    match text.split_once('/')? {
+        ("clone" | "cloneset" | "clonesets" | "clonesets.apps.kruise.io", name)
+            if !name.is_empty() && !name.contains('/') =>
+        {
+            Some(name)
+        }
+        _ => None,
+    }
+}
+
 /// The name in `clone/NAME`; a bare name does too.
-pub(super) fn set_name(text: &str) -> Result<&str> {
-    let name = match text.split_once('/') {
-        None => text,
-        Some(("clone" | "cloneset" | "clonesets" | "clonesets.apps.kruise.io", name)) => name,
-        Some(_) => return Err(Usage(format!("{text:?} is no CloneSet; give clone/NAME")).into()),
+pub(crate) fn set_name(text: &str) -> Result<&str> {
+    let name = if text.contains('/') {
+        kind_and_name(text).ok_or_else(|| Usage(format!("{text:?} is no CloneSet; give clone/NAME")))?
+    } else {
+        text
     };
     if name.is_empty() {
         return Err(Usage("give the name of the CloneSet, as clone/NAME".to_owned()).into());

@@ -22,6 +22,13 @@ fn plan_of(text: &str, words: &[&str]) -> Result<String> {
     told(&objects, gates, args.now.unwrap(), &args)
 }
 
+/// The example of the documents, explained.
+pub(crate) fn example() -> ExplainCloneSetResponse {
+    let objects = objects::from_values(documents::parse(OBJECTS).unwrap()).unwrap();
+    let now = "2026-01-31T12:00:00Z".parse().unwrap();
+    explained(&objects.sets[0], &objects, now)
+}
+
 fn json(text: &str, words: &[&str]) -> Value {
     serde_json::from_str(&plan_of(text, &[words, &["-o", "json"]].concat()).unwrap()).unwrap()
 }

@@ -27,6 +27,9 @@ use crate::exit::{Code, Usage};
 /// Between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
+/// What a request gets when nothing is said; the help says it too.
+const DEADLINE: Duration = Duration::from_mins(10);
+
 /// Arguments of `restart`.
 #[derive(Args, Debug)]
 pub(crate) struct RestartArgs {
@@ -66,6 +69,26 @@ pub(crate) struct RestartArgs {
     /// Longest time to stay, for example 30m. Requests that were made go on.
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) wait_timeout: Option<Duration>,
+}
+
+impl RestartArgs {
+    /// All containers of all pods of a workload, with what is usual.
+    pub(crate) fn of_workload(target: String, max_unavailable: u16) -> Self {
+        Self {
+            target,
+            containers: Vec::new(),
+            max_unavailable,
+            ordered: false,
+            grace: None,
+            drain: None,
+            min_started: None,
+            deadline: DEADLINE,
+            run: None,
+            keep_going: false,
+            wait: true,
+            wait_timeout: None,
+        }
+    }
 }
 
 pub(crate) async fn run(global: &Global, args: RestartArgs) -> Result<Code> {

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 
 use super::carry::Carrier;
 use super::event::{Effect, Event, Now, PullAsk};
+use super::handle::Question;
 use super::metrics::CloneSetMetrics;
 use super::ports::Cluster;
 use super::space::Kind;
@@ -36,6 +37,7 @@ pub(super) struct Actor {
     pub(super) metrics: CloneSetMetrics,
     /// By which nodes are asked for images. None in tests of everything else.
     pub(super) nodes: Option<EngineHandle>,
+    pub(super) questions: mpsc::Receiver<Question>,
 }
 
 impl Actor {
@@ -64,6 +66,8 @@ impl Actor {
             tokio::select! {
                 changed = self.leadership.changed() => changed.ok()?,
                 () = news(guests) => {}
+                // Whoever asks is told that nobody here can say, by the reply that never comes.
+                Some(question) = self.questions.recv() => drop(question),
             }
         }
     }
@@ -155,6 +159,11 @@ impl<'a> Leading<'a> {
             }
             () = news(guests) => {}
             Some(event) = self.told.recv() => self.state.apply(event, self.actor.now()),
+            Some(question) = self.actor.questions.recv() => {
+                let answer = self.state.explain(&question.set, self.actor.now());
+                // Who asked may have gone.
+                drop(question.reply.send(answer));
+            }
             () = wake => {}
         }
         for _ in 0..BATCH {

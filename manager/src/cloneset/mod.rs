@@ -15,6 +15,7 @@ mod body;
 mod carry;
 mod cluster;
 mod event;
+mod handle;
 mod holds;
 mod metrics;
 mod objects;
@@ -34,6 +35,11 @@ use crate::engine::EngineHandle;
 use crate::leader::Leadership;
 use crate::telemetry::Metrics;
 
+pub(crate) use handle::Answer;
+pub use handle::CloneSetHandle;
+#[cfg(test)]
+pub(crate) use handle::{Question, channel};
+
 /// What the controller is made of.
 #[derive(Debug)]
 pub struct Deps {
@@ -52,7 +58,7 @@ pub struct Deps {
 }
 
 /// Starts the controller's task, which follows the leadership until the process ends.
-pub fn spawn(deps: Deps) {
+pub fn spawn(deps: Deps) -> CloneSetHandle {
     let Deps {
         api,
         leadership,
@@ -63,6 +69,7 @@ pub fn spawn(deps: Deps) {
     } = deps;
     let own = metrics::CloneSetMetrics::default();
     metrics.register(|registry| own.register(registry));
+    let (handle, questions) = handle::channel();
     let actor = actor::Actor {
         cluster: Arc::new(cluster::KubeCluster::new(api, gates)),
         leadership: leadership.subscribe(),
@@ -70,8 +77,10 @@ pub fn spawn(deps: Deps) {
         gates,
         metrics: own,
         nodes: Some(engine),
+        questions,
     };
     tokio::spawn(actor.run());
+    handle
 }
 
 #[cfg(test)]

@@ -1,5 +1,7 @@
 //! The controller's memory and its transitions, synchronous and without IO; tests drive it event by event.
 
+mod explain;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;

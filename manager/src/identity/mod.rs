@@ -142,7 +142,7 @@ impl Identity {
         self.verifier.ended(agent)
     }
 
-    /// Whether a person may use `verb` (`get`, `watch`, ...) on `resource` (`agents`, `tasks`) of group `inspect.kruise.io`.
+    /// Whether a person may use `verb` (`get`, `watch`, ...) on `resource` (`agents`, `tasks`, `clonesets`) of group `inspect.kruise.io`.
     ///
     /// # Errors
     /// `Forbidden`, or `Backend` when nobody could tell.

@@ -14,13 +14,15 @@ use futures::Stream;
 use kruise_api::ids::ObjectKey;
 use kruise_proto::inspect::inspect_service_server::{InspectService, InspectServiceServer};
 use kruise_proto::inspect::{
-    ExplainJobRequest, ExplainJobResponse, GetAgentRequest, GetAgentResponse, ListAgentsRequest,
-    ListAgentsResponse, ListTasksRequest, ListTasksResponse, WatchTasksRequest, WatchTasksResponse,
+    ExplainCloneSetRequest, ExplainCloneSetResponse, ExplainJobRequest, ExplainJobResponse, GetAgentRequest,
+    GetAgentResponse, ListAgentsRequest, ListAgentsResponse, ListTasksRequest, ListTasksResponse,
+    WatchTasksRequest, WatchTasksResponse,
 };
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Request, Response, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 
+use crate::cloneset::{Answer, CloneSetHandle};
 use crate::dispatch::refuse;
 use crate::engine::state::TaskFilter;
 use crate::engine::{EngineGone, EngineHandle};
@@ -40,6 +42,7 @@ const MAX_MESSAGE: usize = 64 * 1024;
 #[derive(Debug)]
 pub struct Inspect {
     engine: EngineHandle,
+    clone_sets: CloneSetHandle,
     identity: Identity,
     leadership: Leadership,
     /// Name of this pod.
@@ -51,6 +54,7 @@ pub struct Inspect {
 #[must_use]
 pub fn service(
     engine: EngineHandle,
+    clone_sets: CloneSetHandle,
     identity: Identity,
     leadership: Leadership,
     me: String,
@@ -58,6 +62,7 @@ pub fn service(
 ) -> InspectServiceServer<Inspect> {
     let inspect = Inspect {
         engine,
+        clone_sets,
         identity,
         leadership,
         me,
@@ -113,17 +118,32 @@ fn page_size(wanted: u32) -> usize {
 }
 
 /// Reads "namespace/name".
+fn key(text: &str) -> Option<ObjectKey> {
+    let (namespace, name) = text.split_once('/')?;
+    let one_each = !namespace.is_empty() && !name.is_empty() && !name.contains('/');
+    one_each.then(|| ObjectKey::new(namespace, name))
+}
+
+/// What a caller sent, as far as an error says it back.
+fn cut(text: &str) -> String {
+    text.chars().take(300).collect()
+}
+
 fn job_key(text: &str) -> Result<ObjectKey, Status> {
-    match text.split_once('/') {
-        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-            Ok(ObjectKey::new(namespace, name))
-        }
-        _ => {
-            let text: String = text.chars().take(300).collect();
-            let message = format!("job is {text:?}; give namespace/name, or leave it empty for all jobs");
-            Err(status(Code::InvalidArgument, "BAD_JOB", message))
-        }
-    }
+    key(text).ok_or_else(|| {
+        let message = format!(
+            "job is {:?}; give namespace/name, or leave it empty for all jobs",
+            cut(text)
+        );
+        status(Code::InvalidArgument, "BAD_JOB", message)
+    })
+}
+
+fn clone_set_key(text: &str) -> Result<ObjectKey, Status> {
+    key(text).ok_or_else(|| {
+        let message = format!("clone_set is {:?}; give namespace/name", cut(text));
+        status(Code::InvalidArgument, "BAD_CLONE_SET", message)
+    })
 }
 
 fn filter(job: &str, node: &str) -> Result<TaskFilter, Status> {
@@ -259,6 +279,38 @@ impl InspectService for Inspect {
             .await
             .map_err(|gone| self.gone(gone))?;
         explained.map(Response::new).ok_or_else(|| no_such_job(&job))
+    }
+
+    async fn explain_clone_set(
+        &self,
+        request: Request<ExplainCloneSetRequest>,
+    ) -> Result<Response<ExplainCloneSetResponse>, Status> {
+        self.authorise(request.metadata(), "clonesets", "get").await?;
+        if let Some(mut leader) = self.leader(request.metadata()).await? {
+            return leader
+                .client
+                .explain_clone_set(leader.request(request.into_inner()))
+                .await;
+        }
+        let key = clone_set_key(&request.into_inner().clone_set)?;
+        let answer = self
+            .clone_sets
+            .explain(key.clone())
+            .await
+            .map_err(|gone| self.gone(gone))?;
+        match answer {
+            Answer::Explained(told) => Ok(Response::new(*told)),
+            Answer::Unknown => Err(status(
+                Code::NotFound,
+                "NO_SUCH_CLONE_SET",
+                format!("there is no CloneSet {key}"),
+            )),
+            Answer::Starting => Err(status(
+                Code::Unavailable,
+                "STARTING",
+                "the leader still reads the cluster; try again in a few seconds",
+            )),
+        }
     }
 
     async fn watch_tasks(

@@ -21,6 +21,7 @@ use tonic::{Code, Streaming};
 
 use super::*;
 use crate::clock::Monotonic;
+use crate::cloneset;
 use crate::engine::EngineConfig;
 use crate::engine::event::{Attach, SessionId, ToAgent};
 use crate::engine::spawn_over;
@@ -39,7 +40,12 @@ fn leads() -> Leadership {
 }
 
 fn identity() -> Identity {
-    let all = [("agents", "get"), ("tasks", "get"), ("tasks", "watch")];
+    let all = [
+        ("agents", "get"),
+        ("tasks", "get"),
+        ("tasks", "watch"),
+        ("clonesets", "get"),
+    ];
     Identity::new(
         FakeVerifier::default()
             .with_agent("node1")
@@ -61,6 +67,8 @@ struct Bed {
     cluster: FakeCluster,
     engine: EngineHandle,
     channel: Channel,
+    /// What the controller of CloneSets is asked.
+    questions: mpsc::Receiver<cloneset::Question>,
 }
 
 async fn bed() -> Bed {
@@ -77,8 +85,10 @@ async fn bed() -> Bed {
         Default::default(),
         config,
     );
+    let (clone_sets, questions) = cloneset::channel();
     let service = service(
         engine.clone(),
+        clone_sets,
         identity(),
         leadership,
         "pod-a".into(),
@@ -90,6 +100,7 @@ async fn bed() -> Bed {
         cluster,
         engine,
         channel,
+        questions,
     }
 }
 
@@ -414,6 +425,7 @@ async fn leader_over_tls(bed: &Bed) -> (String, Arc<RootCertStore>) {
     });
     let service = service(
         bed.engine.clone(),
+        cloneset::channel().0,
         identity(),
         leads(),
         "pod-a".into(),
@@ -431,7 +443,14 @@ async fn leader_over_tls(bed: &Bed) -> (String, Arc<RootCertStore>) {
 
 async fn follower(bed: &Bed, leader: Option<Peer>, roots: Arc<dyn Roots>) -> Channel {
     let leadership = Leadership::fixed(LeaderState::Follower { leader });
-    let service = service(bed.engine.clone(), identity(), leadership, "pod-b".into(), roots);
+    let service = service(
+        bed.engine.clone(),
+        cloneset::channel().0,
+        identity(),
+        leadership,
+        "pod-b".into(),
+        roots,
+    );
     serve_in_process(Routes::new(service)).await
 }
 
@@ -548,4 +567,47 @@ async fn whoever_may_see_tasks_is_told_why_a_job_waits() {
         ask("nobody", "ns/a").await.expect_err("unknown caller").code(),
         Code::Unauthenticated
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_may_see_sets_is_told_why_one_waits() {
+    let mut bed = bed().await;
+    let mut questions = std::mem::replace(&mut bed.questions, mpsc::channel(1).1);
+    tokio::spawn(async move {
+        while let Some(cloneset::Question { set, reply }) = questions.recv().await {
+            let answer = match set.name.as_str() {
+                "web" => Answer::Explained(Box::new(ExplainCloneSetResponse {
+                    clone_set: set.to_string(),
+                    ..Default::default()
+                })),
+                "early" => Answer::Starting,
+                "deposed" => continue,
+                _ => Answer::Unknown,
+            };
+            reply.send(answer).expect("somebody waits");
+        }
+    });
+    let ask = async |token: &str, set: &str| {
+        let request = ExplainCloneSetRequest {
+            clone_set: set.into(),
+        };
+        let answer = client(&bed.channel)
+            .explain_clone_set(with_token(token, request))
+            .await;
+        answer.map(tonic::Response::into_inner)
+    };
+    assert_eq!(
+        ask("person-ann", "ns/web").await.expect("allowed").clone_set,
+        "ns/web"
+    );
+    for (token, set, code) in [
+        ("person-ann", "ns/gone", Code::NotFound),
+        ("person-ann", "ns/early", Code::Unavailable),
+        ("person-ann", "ns/deposed", Code::Unavailable),
+        ("person-ann", "web", Code::InvalidArgument),
+        ("person-bob", "ns/web", Code::PermissionDenied),
+        ("nobody", "ns/web", Code::Unauthenticated),
+    ] {
+        assert_eq!(ask(token, set).await.expect_err(set).code(), code, "{set}");
+    }
 }

@@ -31,6 +31,7 @@ mod shrink;
 mod sizing;
 mod snapshot;
 mod status;
+mod told;
 mod update;
 mod view;
 mod way;
@@ -55,6 +56,7 @@ pub use snapshot::{
     Writes,
 };
 pub use status::selector_text;
+pub use told::Told;
 
 #[cfg(test)]
 mod check;

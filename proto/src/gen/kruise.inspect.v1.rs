@@ -248,6 +248,116 @@ pub struct FailureCount {
     #[prost(string, tag = "4")]
     pub example_message: ::prost::alloc::string::String,
 }
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ExplainCloneSetRequest {
+    /// "namespace/name" of the set.
+    #[prost(string, tag = "1")]
+    pub clone_set: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ExplainCloneSetResponse {
+    /// "namespace/name" of the set.
+    #[prost(string, tag = "1")]
+    pub clone_set: ::prost::alloc::string::String,
+    /// Generation of the set as the leader sees it, and the one that its status speaks of.
+    #[prost(int64, tag = "2")]
+    pub generation: i64,
+    #[prost(int64, tag = "3")]
+    pub observed_generation: i64,
+    /// Revision that pods come from, and that of the template.
+    #[prost(string, tag = "4")]
+    pub current_revision: ::prost::alloc::string::String,
+    #[prost(string, tag = "5")]
+    pub update_revision: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "6")]
+    pub counts: ::core::option::Option<CloneSetCounts>,
+    #[prost(message, optional, tag = "7")]
+    pub settings: ::core::option::Option<CloneSetSettings>,
+    /// Why nothing more is done, most telling first; empty when nothing waits.
+    #[prost(message, repeated, tag = "8")]
+    pub waiting: ::prost::alloc::vec::Vec<CloneSetWaiting>,
+    /// What is written next, or is being written now.
+    #[prost(message, repeated, tag = "9")]
+    pub next: ::prost::alloc::vec::Vec<PlannedWrites>,
+    /// How many pods are in each state of their life, by name of the state: "Normal", "Updating", "PreparingDelete", ...
+    #[prost(btree_map = "string, uint32", tag = "10")]
+    pub states: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        u32,
+    >,
+    /// When the planner looks again if nothing happens before; unset when only an event can change something.
+    #[prost(message, optional, tag = "11")]
+    pub next_look_in: ::core::option::Option<::prost_types::Duration>,
+    /// Whether writes of an earlier plan are under way.
+    #[prost(bool, tag = "12")]
+    pub writing: bool,
+}
+/// Pods of a CloneSet, as its status counts them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CloneSetCounts {
+    #[prost(uint32, tag = "1")]
+    pub wanted: u32,
+    #[prost(uint32, tag = "2")]
+    pub pods: u32,
+    #[prost(uint32, tag = "3")]
+    pub ready: u32,
+    #[prost(uint32, tag = "4")]
+    pub available: u32,
+    #[prost(uint32, tag = "5")]
+    pub updated: u32,
+    #[prost(uint32, tag = "6")]
+    pub updated_ready: u32,
+    #[prost(uint32, tag = "7")]
+    pub updated_available: u32,
+    /// How many are to be updated: less than wanted under a partition.
+    #[prost(uint32, tag = "8")]
+    pub expected_updated: u32,
+}
+/// What of the spec bears on a rollout, as it is acted on.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CloneSetSettings {
+    /// "ReCreate", "InPlaceIfPossible", "InPlaceOnly" or "OnDelete".
+    #[prost(string, tag = "1")]
+    pub policy: ::prost::alloc::string::String,
+    #[prost(bool, tag = "2")]
+    pub paused: bool,
+    /// In pods.
+    #[prost(uint32, tag = "3")]
+    pub partition: u32,
+    #[prost(uint32, tag = "4")]
+    pub max_unavailable: u32,
+    #[prost(uint32, tag = "5")]
+    pub max_surge: u32,
+}
+/// One reason for which a CloneSet or pods of it wait.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CloneSetWaiting {
+    /// A word that does not change: "MaxUnavailable", "Partition", "NotReady", ... The guide to CloneSets lists all.
+    #[prost(string, tag = "1")]
+    pub reason: ::prost::alloc::string::String,
+    /// For people.
+    #[prost(string, tag = "2")]
+    pub message: ::prost::alloc::string::String,
+    /// Pods that it is about, at most 20; empty when it is about the set.
+    #[prost(string, repeated, tag = "3")]
+    pub pods: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(uint32, tag = "4")]
+    pub pods_left_out: u32,
+}
+/// Writes of one type and reason.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PlannedWrites {
+    /// "CreatePod", "DeletePod", "UpdateInPlace", "Recreate", "PatchPod", ... as kruisectl plan names them.
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub reason: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub count: u32,
+    /// Objects that are written, at most 20.
+    #[prost(string, repeated, tag = "4")]
+    pub names: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
 /// How far a node is in step with what the manager wants of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
 #[repr(i32)]
@@ -298,7 +408,7 @@ pub mod inspect_service_client {
     /// Read-only view of what the manager knows. Either replica answers: one that does not lead asks the leader with the caller's own token.
     ///
     /// Callers authenticate by "authorization: Bearer TOKEN" with audience kruise-inspect, and are authorised by SubjectAccessReview on the virtual
-    /// resources "agents" and "tasks" of group inspect.kruise.io, verb get for lists and watch for streams.
+    /// resources "agents", "tasks" and "clonesets" of group inspect.kruise.io, verb get for lists and watch for streams.
     #[derive(Debug, Clone)]
     pub struct InspectServiceClient<T> {
         inner: tonic::client::Grpc<T>,
@@ -514,6 +624,38 @@ pub mod inspect_service_client {
                 );
             self.inner.unary(req, path, codec).await
         }
+        /// Why a CloneSet stands where it stands: what the leader would do for it by all that it knows at this moment, its own failed writes included,
+        /// and why no more. NOT_FOUND names the set; UNAVAILABLE with reason STARTING while a new leader still reads the cluster. Needs get on
+        /// "clonesets".
+        pub async fn explain_clone_set(
+            &mut self,
+            request: impl tonic::IntoRequest<super::ExplainCloneSetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExplainCloneSetResponse>,
+            tonic::Status,
+        > {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = tonic_prost::ProstCodec::default();
+            let path = http::uri::PathAndQuery::from_static(
+                "/kruise.inspect.v1.InspectService/ExplainCloneSet",
+            );
+            let mut req = request.into_request();
+            req.extensions_mut()
+                .insert(
+                    GrpcMethod::new(
+                        "kruise.inspect.v1.InspectService",
+                        "ExplainCloneSet",
+                    ),
+                );
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -574,11 +716,21 @@ pub mod inspect_service_server {
             tonic::Response<super::ExplainJobResponse>,
             tonic::Status,
         >;
+        /// Why a CloneSet stands where it stands: what the leader would do for it by all that it knows at this moment, its own failed writes included,
+        /// and why no more. NOT_FOUND names the set; UNAVAILABLE with reason STARTING while a new leader still reads the cluster. Needs get on
+        /// "clonesets".
+        async fn explain_clone_set(
+            &self,
+            request: tonic::Request<super::ExplainCloneSetRequest>,
+        ) -> std::result::Result<
+            tonic::Response<super::ExplainCloneSetResponse>,
+            tonic::Status,
+        >;
     }
     /// Read-only view of what the manager knows. Either replica answers: one that does not lead asks the leader with the caller's own token.
     ///
     /// Callers authenticate by "authorization: Bearer TOKEN" with audience kruise-inspect, and are authorised by SubjectAccessReview on the virtual
-    /// resources "agents" and "tasks" of group inspect.kruise.io, verb get for lists and watch for streams.
+    /// resources "agents", "tasks" and "clonesets" of group inspect.kruise.io, verb get for lists and watch for streams.
     #[derive(Debug)]
     pub struct InspectServiceServer<T> {
         inner: Arc<T>,
@@ -866,6 +1018,52 @@ pub mod inspect_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ExplainJobSvc(inner);
+                        let codec = tonic_prost::ProstCodec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/kruise.inspect.v1.InspectService/ExplainCloneSet" => {
+                    #[allow(non_camel_case_types)]
+                    struct ExplainCloneSetSvc<T: InspectService>(pub Arc<T>);
+                    impl<
+                        T: InspectService,
+                    > tonic::server::UnaryService<super::ExplainCloneSetRequest>
+                    for ExplainCloneSetSvc<T> {
+                        type Response = super::ExplainCloneSetResponse;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::ExplainCloneSetRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as InspectService>::explain_clone_set(&inner, request)
+                                    .await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = ExplainCloneSetSvc(inner);
                         let codec = tonic_prost::ProstCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

@@ -29,7 +29,12 @@ fn kruisectl(program: &Path) -> Result<String> {
     let mut parts = vec![(String::new(), top.clone())];
     for command in subcommands(&top) {
         let text = help(program, &[&command])?;
+        let below = subcommands(&text);
         parts.push((format!("kruisectl {command}"), text));
+        for inner in below {
+            let text = help(program, &[&command, &inner])?;
+            parts.push((format!("kruisectl {command} {inner}"), text));
+        }
     }
     Ok(page("kruisectl", &parts))
 }

@@ -1,5 +1,6 @@
 //! The controller over an API server in memory, with a kubelet that takes its time.
 
+mod explain;
 mod merge;
 mod rollouts;
 mod server;

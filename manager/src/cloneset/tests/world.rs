@@ -9,6 +9,7 @@ use kruise_planner::cloneset::Gates;
 use serde_json::{Value, json};
 
 use super::super::actor::Actor;
+use super::super::handle::{self, CloneSetHandle};
 use super::super::metrics::CloneSetMetrics;
 use super::super::space::Kind;
 use super::server::Server;
@@ -22,6 +23,8 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 pub(super) struct World {
     pub(super) server: Server,
+    /// Of the controller that leads.
+    pub(super) handle: CloneSetHandle,
     tasks: Vec<tokio::task::JoinHandle<()>>,
 }
 
@@ -61,6 +64,7 @@ impl World {
         let server = Server::new();
         let mut world = Self {
             server,
+            handle: handle::channel().0,
             tasks: Vec::new(),
         };
         world.lead();
@@ -78,14 +82,24 @@ impl World {
 
     /// Another controller begins to lead; one that did is gone.
     pub(super) fn lead(&mut self) {
+        self.start(LeaderState::Leader {
+            epoch: Epoch(1),
+            since: tokio::time::Instant::now(),
+        });
+    }
+
+    /// Another controller begins that does not lead; the one that did is gone.
+    pub(super) fn follow(&mut self) {
+        self.start(LeaderState::Follower { leader: None });
+    }
+
+    fn start(&mut self, state: LeaderState) {
         for task in self.tasks.drain(..self.tasks.len().min(1)) {
             task.abort();
         }
-        let leader = LeaderState::Leader {
-            epoch: Epoch(1),
-            since: tokio::time::Instant::now(),
-        };
-        let leadership = Leadership::fixed(leader);
+        let leadership = Leadership::fixed(state);
+        let (handle, questions) = handle::channel();
+        self.handle = handle;
         let actor = Actor {
             cluster: Arc::new(self.server.clone()),
             leadership: leadership.subscribe(),
@@ -93,6 +107,7 @@ impl World {
             gates: Gates::default(),
             metrics: CloneSetMetrics::default(),
             nodes: None,
+            questions,
         };
         let task = tokio::spawn(async move {
             // Kept as long as the controller runs: its end would be the end of the process.
