@@ -3,6 +3,7 @@
 mod explain;
 mod merge;
 mod rollouts;
+mod seeds;
 mod server;
 mod trouble;
 mod world;

@@ -41,6 +41,20 @@ pub(super) enum Fate {
 type Decide = Box<dyn FnMut(&str) -> Fate + Send>;
 type Key = (Kind, String);
 
+/// One change of an object.
+pub(super) struct Change<'a> {
+    /// A write of the controller, not of a user or a kubelet.
+    pub(super) by_controller: bool,
+    pub(super) kind: Kind,
+    pub(super) before: Option<&'a Value>,
+    pub(super) after: Option<&'a Value>,
+}
+
+type Witness = Box<dyn FnMut(&Change<'_>) + Send>;
+
+/// A watch: its kind, the version that its list was made at, and where its news go.
+type Watcher = (Kind, u64, mpsc::UnboundedSender<Event>);
+
 #[derive(Default)]
 struct Inner {
     objects: BTreeMap<Key, Value>,
@@ -48,9 +62,12 @@ struct Inner {
     uids: u64,
     log: Vec<String>,
     told: Vec<Told>,
-    watchers: Vec<(Kind, mpsc::UnboundedSender<Event>)>,
-    /// News that watches have not told yet.
-    held: Option<Vec<(Kind, Event)>>,
+    watchers: Vec<Watcher>,
+    /// News that watches have not told yet, with their versions.
+    held: Option<Vec<(u64, Kind, Event)>>,
+    /// The write under way is the controller's.
+    by_controller: bool,
+    witness: Option<Witness>,
     fate: Option<Decide>,
 }
 
@@ -84,10 +101,15 @@ impl Server {
         if silent {
             inner.held = Some(Vec::new());
         } else {
-            for (kind, event) in inner.held.take().unwrap_or_default() {
-                inner.tell(kind, &event);
+            for (version, kind, event) in inner.held.take().unwrap_or_default() {
+                inner.tell(version, kind, &event);
             }
         }
+    }
+
+    /// Who is shown each change from now on.
+    pub(super) fn witness(&self, witness: impl FnMut(&Change<'_>) + Send + 'static) {
+        self.lock().witness = Some(Box::new(witness));
     }
 
     /// Writes of the controller so far.
@@ -163,10 +185,10 @@ impl Server {
                 retry_after: None,
             };
             match server.decide(what) {
-                Fate::Fine => write(&mut server.lock()),
+                Fate::Fine => server.lock().by_controller(write),
                 Fate::Refused(text) => Err(ApiFailure::Refused(text.to_owned())),
                 Fate::DoneUnanswered => {
-                    write(&mut server.lock())?;
+                    server.lock().by_controller(write)?;
                     Err(unsure())
                 }
                 Fate::Lost => Err(unsure()),
@@ -177,15 +199,36 @@ impl Server {
 }
 
 impl Inner {
-    fn tell(&mut self, kind: Kind, event: &Event) {
-        self.watchers
-            .retain(|(of, watcher)| *of != kind || watcher.send(copy(event)).is_ok());
+    fn by_controller<T>(&mut self, write: impl FnOnce(&mut Self) -> T) -> T {
+        self.by_controller = true;
+        let done = write(self);
+        self.by_controller = false;
+        done
+    }
+
+    fn show(&mut self, kind: Kind, before: Option<&Value>, after: Option<&Value>) {
+        let by_controller = self.by_controller;
+        if let Some(witness) = &mut self.witness {
+            witness(&Change {
+                by_controller,
+                kind,
+                before,
+                after,
+            });
+        }
+    }
+
+    /// A watch tells what came after its list.
+    fn tell(&mut self, version: u64, kind: Kind, event: &Event) {
+        self.watchers.retain(|(of, listed, watcher)| {
+            *of != kind || *listed >= version || watcher.send(copy(event)).is_ok()
+        });
     }
 
     fn news(&mut self, kind: Kind, event: Event) {
         match &mut self.held {
-            Some(held) => held.push((kind, event)),
-            None => self.tell(kind, &event),
+            Some(held) => held.push((self.version, kind, event)),
+            None => self.tell(self.version, kind, &event),
         }
     }
 
@@ -209,7 +252,8 @@ impl Inner {
             object["metadata"]["generation"] = (generation + 1).into();
         }
         let name = object["metadata"]["name"].as_str().expect("a name").to_owned();
-        self.objects.insert((kind, name), object.clone());
+        let before = self.objects.insert((kind, name), object.clone());
+        self.show(kind, before.as_ref(), Some(&object));
         self.news(
             kind,
             Event::Told {
@@ -223,6 +267,7 @@ impl Inner {
     fn remove(&mut self, kind: Kind, name: &str) {
         if let Some(object) = self.objects.remove(&(kind, name.to_owned())) {
             self.version += 1;
+            self.show(kind, Some(&object), None);
             self.news(
                 kind,
                 Event::Deleted {
@@ -416,7 +461,11 @@ impl Watches for Server {
                 object: typed(kind, &object),
             })
             .collect();
-        self.lock().watchers.push((kind, sender));
+        {
+            let mut inner = self.lock();
+            let listed = inner.version;
+            inner.watchers.push((kind, listed, sender));
+        }
         let list = std::iter::once(Event::Begin(kind))
             .chain(listed)
             .chain([Event::Complete(kind)]);

@@ -9,6 +9,6 @@ mod images;
 mod rows;
 mod saving;
 mod secrets;
-mod seeds;
+pub(crate) mod seeds;
 mod sim;
 pub(crate) mod world;

@@ -4,7 +4,7 @@
 //! `KRUISE_SEED=n` replays one history and prints its last steps when it fails; `KRUISE_SOAK=1` plays many more.
 
 mod api;
-mod chance;
+pub(crate) mod chance;
 mod faults;
 mod judge;
 mod leader;
