@@ -10,6 +10,7 @@ mod manager;
 mod meter;
 mod report;
 mod restart;
+mod rollout;
 mod scale;
 
 use anyhow::Result;
@@ -21,7 +22,7 @@ pub(crate) enum Command {
     ControlPlane(control_plane::Args),
     /// Pulls on real container runtimes beside those of crictl: jobs, single pulls, bytes told; and jobs over thousands of played agents.
     Images(images::Args),
-    /// How long a plan for a CloneSet takes, by the number of its pods, beside the targets.
+    /// CloneSets: how long a plan takes, what a rollout costs the manager, and how much memory many pods do, beside the targets.
     Cloneset(cloneset::Args),
     /// Restarts in place: step by step on a real cluster beside what the runtime does by hand, and many at once on simulated nodes.
     Restart(restart::Args),

@@ -20,6 +20,7 @@ mod containers;
 pub mod control;
 #[cfg(feature = "fleet")]
 pub mod floor;
+pub mod kubelet;
 pub mod nodes;
 pub mod pods;
 #[cfg(feature = "fleet")]
