@@ -93,7 +93,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 async fn measure(args: &Args, programs: &Programs) -> Result<(Vec<Rollout>, Option<Crowd>)> {
-    let bed = Bed::up(&args.name, args.keep).await?;
+    let bed = Bed::up(&args.name, 0, args.keep).await?;
     let bench = Bench::new(&bed, programs).await?;
     let mut rollouts = Vec::new();
     for &pods in &args.rollouts {
