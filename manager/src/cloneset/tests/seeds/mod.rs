@@ -210,6 +210,10 @@ impl History {
         if let Some(odd) = odd {
             return Some(format!("pod {} is not of the template", odd["metadata"]["name"]));
         }
+        let named = spec["scaleStrategy"]["podsToDelete"].as_array();
+        if named.is_some_and(|named| !named.is_empty()) {
+            return Some("pods are named that are to go".to_owned());
+        }
         let counters = [
             "replicas",
             "readyReplicas",
@@ -250,15 +254,25 @@ fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
+/// Two tests, since a machine for tests has at least two processors.
 #[test]
-fn every_history_of_a_set_ends_well() {
+fn every_even_history_of_a_set_ends_well() {
+    play_all(0);
+}
+
+#[test]
+fn every_odd_history_of_a_set_ends_well() {
+    play_all(1);
+}
+
+fn play_all(remainder: u64) {
     let seeds = match (number("KRUISE_SEED"), number("KRUISE_SOAK")) {
         (Some(seed), _) => seed..seed + 1,
         (None, Some(many)) => 0..if many > 1 { many } else { 10_000 },
         (None, None) => 0..200,
     };
     let (mut writes, mut failed) = (0, Vec::new());
-    for seed in seeds.clone() {
+    for seed in seeds.clone().filter(|seed| seed % 2 == remainder) {
         match play(seed) {
             Ok(wrote) => writes += wrote,
             Err(story) => {
@@ -272,8 +286,7 @@ fn every_history_of_a_set_ends_well() {
     println!("{seeds:?}: {writes} writes");
     assert!(
         failed.is_empty(),
-        "{} of {} seeds failed: {failed:?}",
-        failed.len(),
-        seeds.end - seeds.start
+        "{} of the seeds {seeds:?} failed: {failed:?}",
+        failed.len()
     );
 }
