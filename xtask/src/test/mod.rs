@@ -108,7 +108,11 @@ impl Level {
             Self::Faults => run_tests(&mut on_bed("faults", 1, filter)),
             Self::Soak => {
                 let mut counts = run_tests(&mut played(filter))?;
-                counts += run_tests(on_bed("faults", 1, filter).env("KRUISE_SOAK", "1"))?;
+                counts += run_tests(
+                    on_bed("faults", 1, filter)
+                        .arg("--include-ignored")
+                        .env("KRUISE_SOAK", "1"),
+                )?;
                 Ok(counts)
             }
         }
@@ -137,6 +141,10 @@ fn on_bed(file: &str, at_once: usize, filter: Option<&str>) -> Command {
     let mut command = workspace("test");
     command.args(["--test", file]).args(filter);
     command.args(["--", "--test-threads", &at_once.to_string()]);
+    // Whoever names a test wants it.
+    if filter.is_some() {
+        command.arg("--include-ignored");
+    }
     command.env("KRUISE_BED", CLUSTER);
     command
 }
