@@ -244,7 +244,9 @@ impl Handshake {
         let Common {
             tls, limits, turns, ..
         } = &*self.common;
-        self.step(stream.readable(), || ()).await?;
+        // That a socket is said to be readable is a hint; looking tells whether there is a byte.
+        let mut first = [0];
+        self.step(stream.peek(&mut first), || ()).await?;
         let turn = timeout(limits.turn, turns.take(peer.ip().to_canonical())).await;
         let turn = turn.map_err(|_| Failure::NoTurn)?;
         self.step(tls.accept(stream), || drop(turn)).await
