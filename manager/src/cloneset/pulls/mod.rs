@@ -222,8 +222,8 @@ impl Pulls {
             .iter()
             .filter(|(pod, _)| !wishing.contains(*pod))
             .filter(|(_, waiting)| {
-                let kept = waiting.keys.iter().filter_map(|key| wanted.images.get(key));
-                !kept.into_iter().any(|entry| entry.still_counts(now))
+                let mut kept = waiting.keys.iter().filter_map(|key| wanted.images.get(key));
+                !kept.any(|entry| entry.still_counts(now))
             })
             .map(|(pod, _)| pod.clone())
             .collect();

@@ -8,6 +8,7 @@ use kruise_proto::dispatch::{Order, order};
 use kruise_proto::task::TaskStatus;
 
 use super::super::guests::{Guest, GuestChange, GuestNews};
+use super::super::objects::JobObject;
 use super::EngineState;
 
 /// Why a task is taken back, for people.
@@ -35,6 +36,11 @@ fn image_of(order: &Order) -> Option<&str> {
         Some(order::Work::PullImage(pull)) => Some(&pull.image),
         _ => None,
     }
+}
+
+/// Whether a job pulls this image, given by its canonical reference.
+fn is_of(job: &JobObject, image: &str) -> bool {
+    ImageRef::parse(&job.spec.image).is_ok_and(|own| own.canonical() == image)
 }
 
 impl GuestOrders {
@@ -78,23 +84,17 @@ impl EngineState {
             self.release_guest(key);
             return;
         }
-        for job in &behind {
-            if let Some(entry) = self.jobs.get_mut(job) {
-                entry.memory.urgent.insert(key.0.clone());
-                self.dirty.insert(job.clone());
-            }
-        }
+        let known = behind.iter().filter(|job| self.jobs.get(job).is_some());
+        self.dirty.extend(known.cloned());
         self.guests.queued.insert(key, behind);
     }
 
     /// Whether a job is of this image and not over, or is not known yet.
     fn may_bring(&self, job: &JobUid, image: &str) -> bool {
-        let Some(entry) = self.jobs.get(job) else {
-            return true;
-        };
-        let own = ImageRef::parse(&entry.object.spec.image);
-        let is_same = own.is_ok_and(|own| own.canonical() == image);
-        is_same && !entry.object.is_complete() && !entry.object.deleting
+        self.jobs.get(job).is_none_or(|entry| {
+            let object = &entry.object;
+            is_of(object, image) && !object.is_complete() && !object.deleting
+        })
     }
 
     /// An order goes out with the next message to its node.
@@ -113,7 +113,7 @@ impl EngineState {
     /// A job has been planned, or is gone: orders whose node has its slot, or will get none, wait no longer.
     pub(super) fn release_guests(&mut self, job: &JobUid, pending: &[NodeName]) {
         let mut free = Vec::new();
-        let mut urgent = BTreeSet::new();
+        let object = self.jobs.get(job).map(|entry| &entry.object);
         let by_node = &self.guests.by_node;
         for (key, behind) in &mut self.guests.queued {
             if !behind.contains(job) {
@@ -121,12 +121,7 @@ impl EngineState {
             }
             let order = by_node.get(&key.0).and_then(|orders| orders.get(&key.1));
             let image = order.and_then(image_of).unwrap_or_default();
-            let own = self.jobs.get(job).map(|entry| &entry.object.spec.image);
-            let is_same = own
-                .and_then(|own| ImageRef::parse(own).ok())
-                .is_some_and(|own| own.canonical() == image);
-            if is_same && pending.contains(&key.0) {
-                urgent.insert(key.0.clone());
+            if pending.contains(&key.0) && object.is_some_and(|object| is_of(object, image)) {
                 continue;
             }
             behind.retain(|other| other != job);
@@ -138,12 +133,9 @@ impl EngineState {
             self.guests.queued.remove(&key);
             self.release_guest(key);
         }
-        if let Some(entry) = self.jobs.get_mut(job) {
-            entry.memory.urgent = urgent;
-        }
     }
 
-    /// Nodes for which orders wait that a job may bring.
+    /// Tells a job that is about to be planned on which nodes orders wait that it may bring.
     pub(super) fn mark_urgent(&mut self, job: &JobUid) {
         let waiting = self
             .guests
