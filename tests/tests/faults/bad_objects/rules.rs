@@ -44,6 +44,10 @@ impl Rules {
             for version in open["spec"]["versions"].as_array_mut().context("versions")? {
                 version["schema"]["openAPIV3Schema"] =
                     json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+                // The API server reads numbers at the paths of a scale subresource, and refuses others.
+                if let Some(subresources) = version["subresources"].as_object_mut() {
+                    subresources.remove("scale");
+                }
             }
             rules.crds.push(strict);
             let open = serde_json::from_value(open)?;
