@@ -19,4 +19,5 @@ pub mod nearest;
 pub mod node_image;
 pub mod quantity;
 pub mod reference;
+pub mod strict;
 pub mod structural;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use kruise_api::container_recreate_request::{self, ContainerRecreateRequest};
-use kruise_api::{clone_set, crd, names, structural};
+use kruise_api::{clone_set, crd, names, strict, structural};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -136,7 +136,7 @@ fn convert(object: &Value, to: Version) -> Result<(Value, Vec<String>)> {
 }
 
 fn through<A: DeserializeOwned, B: Serialize>(object: &Value, convert: impl Fn(A) -> B) -> Result<Value> {
-    let read: A = serde_json::from_value(object.clone()).context("not readable")?;
+    let read: A = strict::read(object).context("not readable")?;
     Ok(serde_json::to_value(convert(read))?)
 }
 

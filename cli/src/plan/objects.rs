@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kruise_api::clone_set::{CloneSet, convert, v1alpha1};
 use kruise_api::image_pull_job::ImagePullJob;
+use kruise_api::strict;
 use kube::api::{Api, ListParams};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -58,7 +59,7 @@ impl Objects {
 
 fn typed<T: DeserializeOwned>(value: Value) -> Result<T> {
     let title = documents::title(&value);
-    serde_json::from_value(value).with_context(|| format!("{title} is not readable"))
+    strict::read(&value).with_context(|| format!("{title} is not readable"))
 }
 
 /// Reads what bears on one set of a cluster. Nothing is written.

@@ -11,7 +11,7 @@ use kruise_api::container_recreate_request::{ContainerRecreateRequest, conversio
 use kruise_api::image_list_pull_job::{self, ImageListPullJob};
 use kruise_api::image_pull_job::{self, ImagePullJob};
 use kruise_api::node_image::{self, NodeImage};
-use kruise_api::{crd, names, structural};
+use kruise_api::{crd, names, strict, structural};
 use kruise_planner::inplace::{Decision, Options, decide};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -172,7 +172,7 @@ fn rules(version: &str, object: &Value, old: Option<&Value>, around: &Surroundin
 }
 
 fn typed<T: DeserializeOwned>(object: &Value) -> Result<T> {
-    serde_json::from_value(object.clone()).with_context(|| documents::title(object))
+    strict::read(object).with_context(|| documents::title(object))
 }
 
 /// The stored object may be of the other version.

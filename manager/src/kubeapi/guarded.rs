@@ -5,6 +5,7 @@
 use std::borrow::Cow;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kruise_api::strict;
 use kube::Resource;
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
@@ -27,17 +28,16 @@ pub(crate) struct Broken {
 impl<'de, K: DeserializeOwned> Deserialize<'de> for Guarded<K> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let raw = Value::deserialize(deserializer)?;
-        let error = match serde_path_to_error::deserialize(&raw) {
+        let error = match strict::read(&raw) {
             Ok(object) => return Ok(Self(Ok(object))),
             Err(error) => error,
         };
         // The API server holds metadata to its own rules whatever a CRD says.
         let metadata = ObjectMeta::deserialize(&raw["metadata"]).map_err(D::Error::custom)?;
-        let field = error.path().to_string();
         Ok(Self(Err(Box::new(Broken {
             metadata,
             status: raw["status"].clone(),
-            error: format!("{field}: {}", error.into_inner()),
+            error: error.to_string(),
         }))))
     }
 }
@@ -100,6 +100,7 @@ mod tests {
                 json!({"image": "a", "selector": {"names": ["a", {}]}}),
                 "spec.selector.names[1]: ",
             ),
+            (json!({"image": "a", "selector": []}), "spec.selector: "),
             (json!("text"), "spec: "),
         ] {
             let guarded = read(&spec);

@@ -1,7 +1,7 @@
 //! Conversion of stored objects between versions, for kinds whose versions differ.
 
 use kruise_api::clone_set::{self, v1alpha1};
-use kruise_api::container_recreate_request;
+use kruise_api::{container_recreate_request, strict};
 use kube::core::conversion::ConversionReview;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -82,8 +82,7 @@ fn with<A: DeserializeOwned, B: Serialize>(
         object["metadata"]["namespace"].as_str().unwrap_or_default(),
         object["metadata"]["name"].as_str().unwrap_or_default()
     );
-    let read: A = serde_path_to_error::deserialize(object)
-        .map_err(|error| format!("{name}: {}: {}", error.path(), error.inner()))?;
+    let read: A = strict::read(object).map_err(|error| format!("{name}: {error}"))?;
     let mut converted =
         serde_json::to_value(convert(read)).map_err(|error| format!("{name}: cannot be written: {error}"))?;
     let mut metadata = object["metadata"].clone();

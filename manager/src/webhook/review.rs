@@ -4,6 +4,7 @@ use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
 use json_patch::Patch;
 use kruise_api::admission::Denied;
+use kruise_api::strict;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -81,13 +82,8 @@ impl Review {
     pub(super) fn parse(body: &[u8]) -> Result<Self, String> {
         let value: Value =
             serde_json::from_slice(body).map_err(|error| format!("the body is no JSON: {error}"))?;
-        serde_path_to_error::deserialize(value).map_err(|error| {
-            format!(
-                "the body is no AdmissionReview of group admission.k8s.io: {}: {}",
-                error.path(),
-                error.inner()
-            )
-        })
+        strict::read(&value)
+            .map_err(|error| format!("the body is no AdmissionReview of group admission.k8s.io: {error}"))
     }
 
     /// The answer.
@@ -142,9 +138,9 @@ impl Request {
 }
 
 fn decode<T: DeserializeOwned>(what: &str, value: &Value) -> Result<T, Denied> {
-    serde_path_to_error::deserialize(value).map_err(|error| Denied {
+    strict::read(value).map_err(|error| Denied {
         code: 400,
-        message: format!("{what} cannot be read: {}: {}", error.path(), error.inner()),
+        message: format!("{what} cannot be read: {error}"),
     })
 }
 
