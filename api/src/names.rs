@@ -45,6 +45,8 @@ pub const INSPECT_GROUP: &str = "inspect.kruise.io";
 /// gRPC port of the manager.
 pub const MANAGER_GRPC_PORT: u16 = 9877;
 
+/// Annotation with the trace that an object is a part of, as W3C's `traceparent`. That of an ImagePullJob goes to the agents with each order.
+pub const TRACEPARENT: &str = "apps.kruise.io/traceparent";
 /// Annotation in the sandbox config of each pull that we make, as OpenKruise sets it.
 pub const PULLED_BY_ANNOTATION: &str = "apps.kruise.io/pulling-image-by";
 /// Value of [`PULLED_BY_ANNOTATION`].

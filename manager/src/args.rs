@@ -122,6 +122,10 @@ struct Flags {
     #[arg(long, default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true", value_parser = boolean, action = ArgAction::Set, help_heading = "CloneSets")]
     cloneset_scaling_exclude_preparing_delete: bool,
 
+    /// Where traces of updates go: a collector that speaks OTLP over gRPC, for example http://otel-collector:4317. Empty means that nothing is traced.
+    /// Headers and a certificate authority come from the variables OTEL_EXPORTER_OTLP_HEADERS and OTEL_EXPORTER_OTLP_CERTIFICATE.
+    #[arg(long, default_value = "", help_heading = "General")]
+    otlp_endpoint: String,
     /// Feature gates, NAME=true or NAME=false, separated by commas.
     #[arg(long, default_value = "", help_heading = "General")]
     feature_gates: String,
@@ -174,6 +178,8 @@ pub struct Config {
     pub clone_sets: Gates,
     /// How to log.
     pub logging: Logging,
+    /// Where traces go; none means nowhere.
+    pub otlp_endpoint: Option<String>,
     /// Flags that were given and have no effect.
     pub without_effect: Vec<String>,
 }
@@ -274,6 +280,12 @@ fn settle(
             flags.namespace
         ));
     }
+    let endpoint = &flags.otlp_endpoint;
+    if !endpoint.is_empty() && !["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
+        return Err(format!(
+            "--otlp-endpoint {endpoint:?}: give an URL that begins with http:// or https://, such as http://otel-collector:4317"
+        ));
+    }
     if flags.grpc_addr == Listen::Off {
         return Err("--grpc-addr cannot be 0: agents would have nowhere to go".to_owned());
     }
@@ -314,6 +326,7 @@ fn settle(
             verbosity: flags.verbosity,
             filter: environment("KRUISE_LOG").filter(|filter| !filter.is_empty()),
         },
+        otlp_endpoint: Some(flags.otlp_endpoint).filter(|endpoint| !endpoint.is_empty()),
         without_effect,
     })
 }

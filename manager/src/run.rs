@@ -28,7 +28,7 @@ use crate::identity::{self, ApiVerifier, Identity};
 use crate::kubeapi::Api;
 use crate::leader::{self, Control, Driver, LeaderState, Leadership};
 use crate::serve::{Check, Health, Limits, Reporter, ServingStatus, common_services, grpc, serve_http};
-use crate::telemetry::{Metrics, chain, init_logs};
+use crate::telemetry::{Metrics, Traces, chain, init_logs};
 use crate::trust::{self, Healer, Serving, Store, Target};
 use crate::webhook::{self, KubeLookup, WebhookMetrics};
 use crate::{cloneset, dispatch, image_list, inspect, restart};
@@ -99,7 +99,10 @@ async fn manage(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let clock = Monotonic::boot();
     let (leadership, control) = Leadership::new(clock.clone());
-    let metrics = Metrics::default();
+    let metrics = Metrics {
+        traces: traces(&config)?,
+        ..Metrics::default()
+    };
     let serving = Serving::default();
     let api = api(&config, &leadership, &metrics).await?;
     let healer = healer(&config, &api);
@@ -180,10 +183,22 @@ async fn serve(
         name = signals.next() => anyhow::bail!("told to end twice, the second time by {name}"),
     };
     parts.rest.cancel();
+    let traces = parts.metrics.traces.clone();
+    // Blocks for a moment, which the runtime does not like.
+    drop(tokio::task::spawn_blocking(move || traces.close()).await);
     match ended {
         Ok(ended) => lost(ended),
         Err(_) => anyhow::bail!("the lease was not released in time"),
     }
+}
+
+/// Where spans go. Needs the runtime.
+fn traces(config: &Config) -> anyhow::Result<Traces> {
+    let Some(endpoint) = &config.otlp_endpoint else {
+        return Ok(Traces::default());
+    };
+    let traces = Traces::to(endpoint, &config.pod.name);
+    traces.with_context(|| format!("--otlp-endpoint {endpoint}"))
 }
 
 fn announce(config: &Config) {
@@ -301,6 +316,7 @@ fn webhooks(config: &Config, parts: &Parts, healer: Option<Healer>) -> anyhow::R
         gates: config.gates.clone(),
         time: parts.api.clock().clone(),
         metrics,
+        traces: parts.metrics.traces.clone(),
     };
     tokio::spawn(webhook::serve(listener, deps, parts.rest.clone()));
     tokio::spawn(healer.run(parts.rest.clone()));

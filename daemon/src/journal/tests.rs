@@ -17,6 +17,7 @@ fn state() -> State {
         labels: BTreeMap::from([("a".into(), "b".into())]),
         annotations: BTreeMap::new(),
         requested_by: "ns/job".into(),
+        traceparent: String::new(),
         terms: Terms {
             priority: 100,
             queue_time: -1,

@@ -69,6 +69,7 @@ pub(super) fn order(request: PullImageRequest) -> Result<Order, Status> {
         deadline,
         credentials,
         requested_by: REQUESTED_BY.to_owned(),
+        traceparent: String::new(),
         ..PullImage::default()
     };
     Ok(Order::from(dispatch::Order {

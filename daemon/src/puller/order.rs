@@ -10,6 +10,9 @@ use kruise_proto::convert;
 use kruise_proto::dispatch::{self, pull_image};
 use serde::{Deserialize, Serialize};
 
+/// Longest trace that is carried through. W3C's form has 55 characters.
+const MAX_TRACEPARENT: usize = 64;
+
 /// When to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Policy {
@@ -37,6 +40,9 @@ pub struct Work {
     /// For people, and for taking turns.
     #[serde(default)]
     pub requested_by: String,
+    /// The trace that the pull is a part of, as W3C's `traceparent`; empty if nobody traces it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub traceparent: String,
     /// What of the order may change while the task is held.
     #[serde(default)]
     pub terms: Terms,
@@ -116,6 +122,9 @@ fn read(pull: dispatch::PullImage) -> (Work, Vec<dispatch::Credential>) {
         labels: pull.sandbox_labels.into_iter().collect(),
         annotations: pull.sandbox_annotations.into_iter().collect(),
         requested_by: pull.requested_by,
+        traceparent: Some(pull.traceparent)
+            .filter(|text| text.len() <= MAX_TRACEPARENT)
+            .unwrap_or_default(),
         terms,
     };
     (work, pull.credentials)

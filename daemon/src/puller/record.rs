@@ -156,6 +156,7 @@ impl Record {
             bytes_fetched: self.bytes_fetched,
             pin: pin(end.and_then(|end| end.pinned)).into(),
             retry_in: live.retry_in.filter(|_| end.is_none()).map(convert::to_duration),
+            traceparent: self.work.traceparent.clone(),
             restart: None,
         }
     }

@@ -179,6 +179,7 @@ fn pull(image: &str) -> PullImage {
         image: image.into(),
         backoff_limit: 3,
         requested_by: "ns/job".into(),
+        traceparent: String::new(),
         ..Default::default()
     }
 }

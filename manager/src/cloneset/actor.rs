@@ -245,8 +245,9 @@ impl<'a> Leading<'a> {
                 });
             }
             Effect::Pass(pass) => {
-                let cluster = Arc::clone(&self.actor.cluster);
-                let carrier = Carrier::new(cluster, pass, self.actor.cluster.now());
+                let (cluster, now) = (Arc::clone(&self.actor.cluster), self.actor.cluster.now());
+                let cluster = super::traced::traced(cluster, &self.actor.metrics.traces, &pass.set, now);
+                let carrier = Carrier::new(cluster, pass, now);
                 let tell = self.tell.clone();
                 self.tasks.spawn(async move {
                     let outcome = carrier.run().await;

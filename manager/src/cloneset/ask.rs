@@ -35,6 +35,7 @@ pub(super) async fn order(cluster: &dyn Cluster, ask: &PullAsk) -> Result<Order,
         credentials,
         requested_by: format!("{}/{}", ask.namespace, ask.set),
         priority: priority::WORKLOAD,
+        traceparent: ask.traceparent.clone(),
         ..PullImage::default()
     };
     Ok(Order {

@@ -101,6 +101,8 @@ pub(crate) struct PullAsk {
     pub(crate) timeout: Duration,
     /// Jobs that may bring the image.
     pub(crate) behind: Vec<JobUid>,
+    /// The trace of the update that it is a part of; empty if nobody traces it.
+    pub(crate) traceparent: String,
 }
 
 /// Something is to be done.

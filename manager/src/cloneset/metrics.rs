@@ -4,6 +4,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use crate::telemetry::Traces;
+
 /// What the controller tells of itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct CloneSetMetrics {
@@ -11,9 +13,18 @@ pub(crate) struct CloneSetMetrics {
     failures: Counter,
     sets: Gauge,
     images: Gauge,
+    /// Where spans go.
+    pub(super) traces: Traces,
 }
 
 impl CloneSetMetrics {
+    pub(crate) fn new(traces: Traces) -> Self {
+        Self {
+            traces,
+            ..Self::default()
+        }
+    }
+
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(
             "kruise_cloneset_plans",

@@ -25,6 +25,7 @@ mod space;
 mod state;
 mod store;
 mod targets;
+mod traced;
 
 use std::sync::Arc;
 
@@ -67,7 +68,7 @@ pub fn spawn(deps: Deps) -> CloneSetHandle {
         gates,
         engine,
     } = deps;
-    let own = metrics::CloneSetMetrics::default();
+    let own = metrics::CloneSetMetrics::new(metrics.traces.clone());
     metrics.register(|registry| own.register(registry));
     let (handle, questions) = handle::channel();
     let actor = actor::Actor {

@@ -192,6 +192,17 @@ pub(crate) enum Kind {
 
 impl Kind {
     pub(crate) const ALL: [Self; 5] = [Self::Set, Self::Pod, Self::Claim, Self::Revision, Self::Job];
+
+    /// As the API calls it.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Set => "CloneSet",
+            Self::Pod => "Pod",
+            Self::Claim => "PersistentVolumeClaim",
+            Self::Revision => "ControllerRevision",
+            Self::Job => "ImagePullJob",
+        }
+    }
 }
 
 fn put<T: Kept>(store: &mut Store<T>, object: T, own_since: Option<Duration>) -> Told<T> {

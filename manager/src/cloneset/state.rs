@@ -324,9 +324,11 @@ impl State {
         // Jobs for the same images come first, so that the pulls of both are one.
         let makes_jobs = |action: &Action| matches!(action, Action::CreateImagePullJob { .. });
         if self.gates.pull_gate && !plan.actions.iter().any(makes_jobs) {
+            let trace = self.metrics.traces.of_update(Some(uid), &set.set.spec.template);
             let setting = Setting {
                 namespace,
                 name,
+                traceparent: trace.map(|trace| trace.to_string()).unwrap_or_default(),
                 timeout: gate_timeout(&set.set),
             };
             let wishes = super::targets::wishes(space, &snapshot, uid, &plan.pulls);

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+use kruise_api::ids::NodeName;
 use kruise_planner::job::TaskOutcome;
 use kruise_proto::convert::from_duration;
 use kruise_proto::task::TaskStatus;
@@ -13,6 +15,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::state::{JobPhases, Stage};
+use super::trace;
+use crate::telemetry::Traces;
 
 /// From 1 ms to 16 s, by factors of 4: an order crosses a data centre in the first buckets, a lost one needs a resync.
 const LATENCY_BUCKETS: [f64; 8] = [0.001, 0.004, 0.016, 0.064, 0.256, 1.0, 4.0, 16.0];
@@ -49,6 +53,7 @@ pub(crate) struct EngineMetrics {
     durations: Family<Size, Histogram, fn() -> Histogram>,
     queue: Gauge,
     probes: Family<Reason, Counter>,
+    traces: Traces,
 }
 
 impl Default for EngineMetrics {
@@ -65,11 +70,29 @@ impl Default for EngineMetrics {
             durations: Family::new_with_constructor(|| Histogram::new(PULL_BUCKETS)),
             queue: Gauge::default(),
             probes: Family::default(),
+            traces: Traces::default(),
         }
     }
 }
 
 impl EngineMetrics {
+    pub(super) fn new(traces: Traces) -> Self {
+        Self {
+            traces,
+            ..Self::default()
+        }
+    }
+
+    /// A report of an agent, which may end something that somebody traces.
+    pub(super) fn heard(&self, node: &NodeName, status: &TaskStatus, now: Timestamp) {
+        if !status.traceparent.is_empty()
+            && self.traces.is_on()
+            && let Some(span) = trace::of_pull(node, status, now)
+        {
+            self.traces.tell(span);
+        }
+    }
+
     /// Puts the families into the registry of the process.
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register(

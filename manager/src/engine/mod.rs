@@ -18,6 +18,7 @@ pub(crate) mod metrics;
 pub mod objects;
 pub(crate) mod ports;
 pub(crate) mod state;
+mod trace;
 pub(crate) mod vitals;
 
 use std::sync::Arc;
@@ -67,7 +68,7 @@ impl Engine {
             metrics,
             config,
         } = deps;
-        let own = metrics::EngineMetrics::default();
+        let own = metrics::EngineMetrics::new(metrics.traces.clone());
         metrics.register(|registry| own.register(registry));
         spawn_over(
             Arc::new(cluster::KubeCluster::new(api, namespace)),

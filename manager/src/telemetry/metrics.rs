@@ -8,6 +8,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::traces::Traces;
+
 /// The registry of this process, with the shell's own families in it. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -18,6 +20,8 @@ pub struct Metrics {
     pub leader: LeaderMetrics,
     /// Listeners and callers.
     pub serve: ServeMetrics,
+    /// Where spans go; nowhere unless it is said.
+    pub traces: Traces,
 }
 
 impl Default for Metrics {
@@ -27,6 +31,7 @@ impl Default for Metrics {
             api: ApiMetrics::default(),
             leader: LeaderMetrics::default(),
             serve: ServeMetrics::default(),
+            traces: Traces::default(),
         };
         metrics.register(|registry| {
             let build = Family::<BuildLabels, Gauge>::default();

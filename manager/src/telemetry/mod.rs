@@ -1,7 +1,10 @@
-//! Logs and metrics.
+//! Logs, metrics and traces.
 
 mod logs;
 mod metrics;
+mod traces;
 
 pub use logs::{LogFormat, chain, init_logs};
 pub use metrics::{ApiMetrics, LeaderMetrics, Metrics, RequestLabels, ServeMetrics};
+pub use traces::Traces;
+pub(crate) use traces::{Parent, Place, Span};

@@ -7,10 +7,12 @@ use kruise_api::container_recreate_request::{
 use kruise_api::image_list_pull_job::{self, ImageListPullJob};
 use kruise_api::image_pull_job::{self, ImagePullJob};
 use kruise_api::node_image::{self, NodeImage};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::review::{Allowed, Judged, Request, encode};
 use super::{Deps, pod, sets};
+use crate::telemetry::{Place, Span};
 
 /// One admission webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,7 +58,12 @@ impl Hook {
 pub(super) async fn judge(hook: Hook, deps: &Deps, request: &Request) -> Judged {
     match hook {
         Hook::CloneSetDefaults => sets::default(deps, request),
-        Hook::CloneSet => sets::check(deps, request).await,
+        Hook::CloneSet => {
+            let began = deps.time.now();
+            let judged = sets::check(deps, request).await;
+            trace_update(deps, request, began, &judged);
+            judged
+        }
         Hook::ImageJob => {
             let (job, old) = (request.object::<ImagePullJob>()?, request.old_object()?);
             warned(image_pull_job::admission::validate(
@@ -166,4 +173,29 @@ fn recreate_changed(request: &Request, is_older: bool, newer: &ContainerRecreate
         });
     }
     Ok(Allowed::default())
+}
+
+/// The admission of a new template is where the trace of an update begins.
+fn trace_update(deps: &Deps, request: &Request, began: Timestamp, judged: &Judged) {
+    let (old, new) = (&request.old_object["spec"]["template"], &request.object["spec"]["template"]);
+    let meta = &request.object["metadata"];
+    if judged.is_err() || new.is_null() || old == new {
+        return;
+    }
+    let Some(parent) = deps.traces.of_update(meta["uid"].as_str(), new) else {
+        return;
+    };
+    let name = meta["name"].as_str().unwrap_or_default();
+    deps.traces.tell(Span {
+        parent,
+        place: Place::Root,
+        name: "update CloneSet".into(),
+        start: began,
+        end: deps.time.now(),
+        about: vec![
+            ("k8s.namespace.name", request.namespace.clone()),
+            ("k8s.object.name", name.to_owned()),
+        ],
+        error: None,
+    });
 }

@@ -34,6 +34,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::kubeapi::ServerClock;
+use crate::telemetry::Traces;
 use crate::trust::Serving;
 
 use judges::Hook;
@@ -59,6 +60,8 @@ pub struct Deps {
     pub time: ServerClock,
     /// Counters.
     pub metrics: WebhookMetrics,
+    /// Where spans go.
+    pub traces: Traces,
 }
 
 impl std::fmt::Debug for Deps {

@@ -64,6 +64,7 @@ async fn served(switched_off: Option<&'static str>) -> (Client, CancellationToke
             .expect("known"),
         time: ServerClock::new(Monotonic::tokio()),
         metrics: metrics.clone(),
+        traces: Traces::default(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");
@@ -340,6 +341,7 @@ async fn a_new_certificate_is_used_without_a_restart_and_the_end_waits_for_reque
         gates: FeatureGates::default(),
         time: ServerClock::new(Monotonic::tokio()),
         metrics: WebhookMetrics::default(),
+        traces: Traces::default(),
     };
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound");

@@ -88,7 +88,7 @@ impl Engine {
         let (wall, now) = (self.shared.clock.now_wall(), self.shared.clock.now_mono());
         let refusal = unusable(work.as_ref());
         let record = Record::new(id.clone(), work.unwrap_or_else(unknown_work), wall);
-        tracing::info!(task = %id, image = record.work.image, by = record.work.requested_by, "task taken");
+        tracing::info!(task = %id, image = record.work.image, by = record.work.requested_by, traceparent = record.work.traceparent, "task taken");
         let mut task = Task::new(record, now);
         if let Some(failed) = refusal {
             tracing::info!(task = %id, reason = %failed.reason, message = failed.message, "task failed");
@@ -190,6 +190,7 @@ fn unknown_work() -> Work {
         labels: BTreeMap::new(),
         annotations: BTreeMap::new(),
         requested_by: String::new(),
+        traceparent: String::new(),
         terms: Terms::default(),
     }
 }

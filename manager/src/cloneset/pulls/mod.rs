@@ -36,6 +36,8 @@ pub(super) struct Setting<'a> {
     pub(super) name: &'a str,
     /// Most time that a pod waits for an image that comes slowly.
     pub(super) timeout: Duration,
+    /// The trace of the update; empty if nobody traces it.
+    pub(super) traceparent: String,
 }
 
 /// A wish with what the controller knows about its revision.
@@ -205,6 +207,7 @@ impl Pulls {
                 pod: wish.wish.pod.clone(),
                 timeout: setting.timeout,
                 behind: wish.behind.clone(),
+                traceparent: setting.traceparent.clone(),
             }));
         }
         let waiting = Waiting {

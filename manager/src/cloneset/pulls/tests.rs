@@ -16,6 +16,7 @@ const SETTING: Setting<'_> = Setting {
     namespace: "shop",
     name: "web",
     timeout: Duration::from_secs(600),
+    traceparent: String::new(),
 };
 
 fn at(second: i64) -> Now {

@@ -165,6 +165,7 @@ impl EngineState {
             let stage = phase.is_final().then(|| ended(&status, now));
             if let Some(stage) = &stage {
                 self.metrics.ended(stage, &status);
+                self.metrics.heard(node, &status, now.wall);
             }
             task.status = status;
             if let Some(stage) = stage {
@@ -186,6 +187,7 @@ impl EngineState {
             Stage::InFlight
         };
         self.metrics.ended(&stage, &status);
+        self.metrics.heard(node, &status, now.wall);
         let task = Task {
             id,
             node_uid: uid.clone(),

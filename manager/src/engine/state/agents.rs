@@ -402,6 +402,7 @@ impl EngineState {
         };
         let task_id = TaskId::new(status.task_id.as_str());
         if self.guest_report(&node, &status) {
+            self.metrics.heard(&node, &status, now.wall);
             return;
         }
         let Some(job) = job_of(&task_id) else { return };
@@ -426,6 +427,7 @@ impl EngineState {
             (Stage::InFlight, true) => {
                 let stage = ended(&status, now);
                 self.metrics.ended(&stage, &status);
+                self.metrics.heard(&node, &status, now.wall);
                 self.tasks.set_stage(&job, &node, stage);
                 self.dirty.insert(job.clone());
             }

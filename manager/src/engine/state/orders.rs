@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kruise_api::ids::TaskId;
 use kruise_api::image_pull_job::options::{MinFree, PullOptions, priority};
+use kruise_api::names;
 use kruise_api::reference::ImageRef;
 use kruise_planner::job::task_deadline;
 use kruise_proto::convert::to_duration;
@@ -25,6 +26,7 @@ pub(crate) struct PullOrder {
     sandbox_labels: BTreeMap<String, String>,
     sandbox_annotations: BTreeMap<String, String>,
     requested_by: String,
+    traceparent: String,
     priority: u32,
     queue_time: i64,
     max_size: u64,
@@ -51,6 +53,7 @@ impl PullOrder {
                 Some(list) => format!("{}/{list}", job.key.namespace),
                 None => job.key.to_string(),
             },
+            traceparent: job.annotations.get(names::TRACEPARENT).cloned().unwrap_or_default(),
             priority: priority_of(job, &options),
             queue_time: job.created.as_millisecond(),
             max_size: options.max_size.unwrap_or(0),
@@ -101,6 +104,7 @@ impl PullOrder {
             max_size_bytes: self.max_size,
             disk_guard: self.guard,
             pin_for: self.pin_for.map(to_duration),
+            traceparent: self.traceparent.clone(),
         };
         Order {
             task_id: id.to_string(),
