@@ -2,7 +2,7 @@
 
 mod logs;
 mod metrics;
-mod traces;
+pub(crate) mod traces;
 
 pub use logs::{LogFormat, chain, init_logs};
 pub use metrics::{ApiMetrics, LeaderMetrics, Metrics, RequestLabels, ServeMetrics};

@@ -5,5 +5,6 @@ mod merge;
 mod rollouts;
 mod seeds;
 mod server;
+mod traced;
 mod trouble;
 mod world;

@@ -6,7 +6,7 @@
 
 mod parent;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::borrow::Cow;
 use std::fmt;

@@ -14,9 +14,31 @@ use tonic::{Request, Response, Status};
 
 use super::*;
 
+/// A collector, and what it has got.
 #[derive(Clone, Debug, Default)]
-struct Collector {
+pub(crate) struct Collector {
     spans: Arc<Mutex<Vec<Sent>>>,
+}
+
+impl Collector {
+    /// Starts one, and what sends to it. Needs a runtime with several threads.
+    pub(crate) async fn start() -> (Self, Traces) {
+        let collector = Self::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = format!("http://{}", listener.local_addr().unwrap());
+        let server = tonic::transport::Server::builder()
+            .add_service(TraceServiceServer::new(collector.clone()))
+            .serve_with_incoming(TcpListenerStream::new(listener));
+        tokio::spawn(server);
+        (collector, Traces::to(&endpoint, "manager-0").unwrap())
+    }
+
+    /// What has come once all is sent.
+    pub(crate) async fn all(&self, traces: &Traces) -> Vec<Sent> {
+        let traces = traces.clone();
+        tokio::task::spawn_blocking(move || traces.close()).await.unwrap();
+        self.spans.lock().unwrap().clone()
+    }
 }
 
 #[tonic::async_trait]
@@ -47,21 +69,12 @@ fn span(parent: Parent, place: Place, error: Option<&str>) -> Span {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn spans_reach_a_collector_as_one_trace() {
-    let collector = Collector::default();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let server = tonic::transport::Server::builder()
-        .add_service(TraceServiceServer::new(collector.clone()))
-        .serve_with_incoming(TcpListenerStream::new(listener));
-    let server = tokio::spawn(server);
-
-    let traces = Traces::to(&endpoint, "manager-0").unwrap();
+    let (collector, traces) = Collector::start().await;
     let parent = traces.of_update(Some("u"), &json!({"spec": {}})).unwrap();
     traces.tell(span(parent, Place::Root, None));
     traces.tell(span(parent, Place::Below("task".to_owned()), Some("NotFound")));
-    tokio::task::spawn_blocking(move || traces.close()).await.unwrap();
 
-    let spans = collector.spans.lock().unwrap().clone();
+    let spans = collector.all(&traces).await;
     let [root, pull] = spans.as_slice() else { panic!("{spans:?}") };
     assert_eq!(root.trace_id, pull.trace_id);
     assert_eq!(root.trace_id, parent.trace);
@@ -70,7 +83,6 @@ async fn spans_reach_a_collector_as_one_trace() {
     assert_eq!(pull.end_time_unix_nano - pull.start_time_unix_nano, 3_000_000_000);
     assert_eq!(pull.status.as_ref().unwrap().message, "NotFound");
     assert_eq!(pull.attributes[0].key, "k8s.node.name");
-    server.abort();
 }
 
 #[tokio::test(flavor = "multi_thread")]
