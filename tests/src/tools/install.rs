@@ -13,7 +13,7 @@ use crate::cmd;
 
 /// What must be there, and the Debian package that brings it. Presence is judged by the file, so that a
 /// machine with another vendor's package of the same program is left as it is.
-pub(super) const DEBIAN: [(&str, &str); 12] = [
+pub(super) const DEBIAN: [(&str, &str); 13] = [
     ("/usr/bin/containerd", "containerd"),
     ("/usr/sbin/runc", "runc"),
     ("/usr/bin/etcd", "etcd-server"),
@@ -24,6 +24,7 @@ pub(super) const DEBIAN: [(&str, &str); 12] = [
     ("/usr/bin/nsenter", "util-linux"),
     ("/usr/bin/busybox", "busybox-static"),
     ("/usr/bin/protoc", "protobuf-compiler"),
+    ("/usr/bin/promtool", "prometheus"),
     ("/usr/bin/cc", "gcc"),
     ("/usr/include/signal.h", "libc6-dev"),
 ];
