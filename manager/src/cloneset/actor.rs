@@ -46,6 +46,7 @@ impl Actor {
         while let Some(epoch) = self.follow().await {
             tracing::info!(%epoch, "the controller of CloneSets starts");
             Leading::new(&mut self, epoch).run().await;
+            self.metrics.series.clear();
             tracing::info!(%epoch, "the controller of CloneSets stops");
         }
     }

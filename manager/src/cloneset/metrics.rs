@@ -4,6 +4,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use super::series::Series;
 use crate::telemetry::Traces;
 
 /// What the controller tells of itself.
@@ -13,6 +14,7 @@ pub(crate) struct CloneSetMetrics {
     failures: Counter,
     sets: Gauge,
     images: Gauge,
+    pub(super) series: Series,
     /// Where spans go.
     pub(super) traces: Traces,
 }
@@ -26,6 +28,7 @@ impl CloneSetMetrics {
     }
 
     pub(crate) fn register(&self, registry: &mut Registry) {
+        self.series.register(registry);
         registry.register(
             "kruise_cloneset_plans",
             "Plans made for CloneSets",

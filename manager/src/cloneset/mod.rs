@@ -21,6 +21,7 @@ mod metrics;
 mod objects;
 mod ports;
 mod pulls;
+mod series;
 mod space;
 mod state;
 mod store;

@@ -69,6 +69,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 
 impl State {
     pub(crate) fn new(gates: Gates, metrics: CloneSetMetrics) -> Self {
+        metrics.series.clear();
         Self {
             gates,
             metrics,
@@ -134,6 +135,9 @@ impl State {
         if object.uid().is_empty() {
             return;
         }
+        if let Object::Set(set) = &object {
+            self.metrics.series.put(&set.set);
+        }
         let space = self.spaces.entry(namespace.to_owned()).or_default();
         let concerned = space.put(object, own_since);
         self.touch(namespace, &concerned);
@@ -145,6 +149,7 @@ impl State {
         };
         let concerned = space.gone(kind, name, uid, by_watch);
         if kind == Kind::Set {
+            self.metrics.series.gone(namespace, name);
             self.sets.remove(uid);
             return;
         }
@@ -154,6 +159,13 @@ impl State {
     fn complete(&mut self, kind: Kind) {
         for space in self.spaces.values_mut() {
             space.complete(kind);
+        }
+        if kind == Kind::Set {
+            // Sets that went while nobody watched have no news of their own.
+            self.metrics.series.clear();
+            for set in self.spaces.values().flat_map(|space| space.sets.iter()) {
+                self.metrics.series.put(&set.set);
+            }
         }
         self.listed.insert(kind);
         let uids: BTreeSet<String> = self

@@ -125,7 +125,7 @@ fn kind_of(text: &str, field: &str) -> Result<(String, Vec<String>)> {
 fn labels_of(text: &str, name: &str) -> Result<Vec<String>> {
     let body = Regex::new(&format!(r"struct {name} \{{([^}}]*)\}}"))?;
     let body = body.captures(text).with_context(|| format!("no struct {name}"))?;
-    let field = Regex::new(r"(?m)^\s*(?:pub(?:\([a-z]+\))? )?(\w+):")?;
+    let field = Regex::new(r"(?m)^\s*(?:pub(?:\([a-z]+\))? )?(?:r#)?(\w+):")?;
     Ok(field
         .captures_iter(&body[1])
         .map(|field| field[1].to_owned())
