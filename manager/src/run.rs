@@ -99,10 +99,7 @@ async fn manage(config: Config) -> anyhow::Result<()> {
     let mut signals = Signals::new()?;
     let clock = Monotonic::boot();
     let (leadership, control) = Leadership::new(clock.clone());
-    let metrics = Metrics {
-        traces: traces(&config)?,
-        ..Metrics::default()
-    };
+    let metrics = Metrics::default().with_traces(traces(&config)?);
     let serving = Serving::default();
     let api = api(&config, &leadership, &metrics).await?;
     let healer = healer(&config, &api);

@@ -50,6 +50,12 @@ impl Default for Metrics {
 }
 
 impl Metrics {
+    /// The same, with spans that go somewhere.
+    #[must_use]
+    pub fn with_traces(self, traces: Traces) -> Self {
+        Self { traces, ..self }
+    }
+
     /// Lets a part of the program add its families.
     pub fn register(&self, add: impl FnOnce(&mut Registry)) {
         add(&mut self.registry.lock().unwrap_or_else(PoisonError::into_inner));

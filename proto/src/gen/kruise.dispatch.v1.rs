@@ -289,6 +289,9 @@ pub struct PullImage {
     /// Keep the image from the kubelet's image collection for this long after the task has succeeded; unset means not at all.
     #[prost(message, optional, tag = "14")]
     pub pin_for: ::core::option::Option<::prost_types::Duration>,
+    /// W3C's traceparent of what this pull is a part of; empty if nobody traces it. The agent keeps it with the task and gives it back in TaskStatus.
+    #[prost(string, tag = "15")]
+    pub traceparent: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `PullImage`.
 pub mod pull_image {

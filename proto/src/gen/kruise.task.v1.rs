@@ -200,6 +200,9 @@ pub struct TaskStatus {
     /// What came of PullImage.pin_for.
     #[prost(enumeration = "Pin", tag = "15")]
     pub pin: i32,
+    /// As it came with the order.
+    #[prost(string, tag = "16")]
+    pub traceparent: ::prost::alloc::string::String,
     /// Set for a restart of containers, which has no image and no bytes.
     #[prost(message, optional, tag = "30")]
     pub restart: ::core::option::Option<RestartStatus>,
