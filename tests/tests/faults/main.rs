@@ -23,6 +23,7 @@ mod registry_faults;
 mod restart_killed;
 mod runtime_away;
 mod runtime_restart;
+mod taken_over;
 mod upgrade;
 
 /// How often a fault is repeated: a few times normally, in full number in `cargo xtask test soak`.

@@ -39,7 +39,7 @@ async fn works(product: &Product, name: &str, since: Instant) -> Result<String> 
     Ok(format!("a job was done {:.1?} after", since.elapsed()))
 }
 
-fn scale(product: &Product, replicas: usize) -> Result<()> {
+pub(crate) fn scale(product: &Product, replicas: usize) -> Result<()> {
     let replicas = format!("--replicas={replicas}");
     product
         .cluster
@@ -47,7 +47,7 @@ fn scale(product: &Product, replicas: usize) -> Result<()> {
         .map(drop)
 }
 
-async fn no_manager(product: &Product) -> Result<()> {
+pub(crate) async fn no_manager(product: &Product) -> Result<()> {
     wait_for("the last manager to go", BACK, async || {
         match product.pods("controller-manager").await?.len() {
             0 => Ok(Seen::Done(())),
