@@ -2,21 +2,40 @@
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::series::Series;
 use crate::telemetry::Traces;
 
+/// From a tenth of a second, when the image is there, to an hour.
+const WAIT_BUCKETS: [f64; 9] = [0.1, 0.5, 2.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0];
+
 /// What the controller tells of itself.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct CloneSetMetrics {
     plans: Counter,
     failures: Counter,
     sets: Gauge,
     images: Gauge,
+    pub(super) waits: Histogram,
     pub(super) series: Series,
     /// Where spans go.
     pub(super) traces: Traces,
+}
+
+impl Default for CloneSetMetrics {
+    fn default() -> Self {
+        Self {
+            plans: Counter::default(),
+            failures: Counter::default(),
+            sets: Gauge::default(),
+            images: Gauge::default(),
+            waits: Histogram::new(WAIT_BUCKETS),
+            series: Series::default(),
+            traces: Traces::default(),
+        }
+    }
 }
 
 impl CloneSetMetrics {
@@ -48,6 +67,11 @@ impl CloneSetMetrics {
             "kruise_cloneset_images_awaited",
             "Images on nodes that pods wait for before they are changed in place",
             self.images.clone(),
+        );
+        registry.register(
+            "kruise_predownload_wait_seconds",
+            "How long a node was waited for until it had the image that pods there are to be changed to",
+            self.waits.clone(),
         );
     }
 

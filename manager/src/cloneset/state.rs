@@ -72,11 +72,11 @@ impl State {
         metrics.series.clear();
         Self {
             gates,
+            pulls: Pulls::new(metrics.waits.clone()),
             metrics,
             spaces: BTreeMap::new(),
             sets: BTreeMap::new(),
             nodes: BTreeMap::new(),
-            pulls: Pulls::default(),
             listed: BTreeSet::new(),
             follows_all: false,
             follows_nodes: false,

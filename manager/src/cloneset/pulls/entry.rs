@@ -98,6 +98,18 @@ impl Entry {
         false
     }
 
+    /// Whether the agent has said that the image is there.
+    pub(super) fn is_present(&self) -> bool {
+        self.heard
+            .as_ref()
+            .is_some_and(|heard| heard.phase == Phase::Succeeded)
+    }
+
+    /// Since when the image is wanted.
+    pub(super) fn waited(&self, now: Now) -> Duration {
+        now.mono.saturating_sub(self.since)
+    }
+
     fn is_stale(&self, now: Now) -> bool {
         self.heard.as_ref().is_some_and(|heard| {
             heard.phase == Phase::Succeeded && now.wall.duration_since(heard.ended_at) > COUNTS
@@ -106,10 +118,7 @@ impl Entry {
 
     /// Whether a pod that wishes nothing at the moment may still go by this: it has its turn at once, or waits until the image may be tried again.
     pub(super) fn still_counts(&self, now: Now) -> bool {
-        let present = self
-            .heard
-            .as_ref()
-            .is_some_and(|heard| heard.phase == Phase::Succeeded);
+        let present = self.is_present();
         let waits = self.failed_at.is_some_and(|at| {
             let until = retry_at(at, self.failures).saturating_add(COUNTS).unwrap_or(at);
             until > now.wall

@@ -14,6 +14,8 @@ use std::time::Duration;
 use kruise_api::ids::{JobUid, NodeName, TaskId};
 use kruise_planner::cloneset::{PullReport, PullState, PullWish, gate_state, gate_wake, of_all};
 
+use prometheus_client::metrics::histogram::Histogram;
+
 use super::event::{Effect, Now, PullAsk};
 use crate::engine::guests::GuestNode;
 use entry::{Entry, Link};
@@ -66,8 +68,9 @@ struct Wanted {
 }
 
 /// See the module.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Pulls {
+    waits: Histogram,
     nodes: BTreeMap<NodeName, Link>,
     /// By the UID of the set.
     sets: BTreeMap<String, Wanted>,
@@ -77,6 +80,17 @@ pub(super) struct Pulls {
 }
 
 impl Pulls {
+    /// Tells how long each image was waited for.
+    pub(super) fn new(waits: Histogram) -> Self {
+        Self {
+            waits,
+            nodes: BTreeMap::new(),
+            sets: BTreeMap::new(),
+            by_task: BTreeMap::new(),
+            unwanted: Vec::new(),
+        }
+    }
+
     /// What an agent says. UIDs of the sets that it concerns.
     pub(super) fn agent(&mut self, name: &NodeName, node: &GuestNode, now: Now) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
@@ -106,8 +120,13 @@ impl Pulls {
                 .sets
                 .get_mut(set)
                 .and_then(|wanted| wanted.images.get_mut(key));
-            if entry.is_some_and(|entry| entry.hear(status, now)) {
+            let Some(entry) = entry else { continue };
+            let was_present = entry.is_present();
+            if entry.hear(status, now) {
                 touched.insert(set.clone());
+            }
+            if !was_present && entry.is_present() {
+                self.waits.observe(entry.waited(now).as_secs_f64());
             }
         }
         touched

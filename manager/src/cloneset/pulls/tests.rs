@@ -7,6 +7,7 @@ use kruise_planner::cloneset::{PullState, PullWish};
 use kruise_planner::task::{Phase, Reason};
 use kruise_proto::convert::reason_number;
 use kruise_proto::task::{self, TaskStatus};
+use prometheus_client::metrics::histogram::Histogram;
 
 use super::super::event::{Effect, Now, PullAsk};
 use super::{Pulls, Setting, Wish};
@@ -77,7 +78,7 @@ fn released(pulls: &mut Pulls) -> Vec<TaskId> {
 
 #[test]
 fn pods_of_a_node_share_a_question_and_it_is_asked_once() {
-    let mut pulls = Pulls::default();
+    let mut pulls = Pulls::new(Histogram::new([1.0]));
     let both = || vec![wish("a", "app:2"), wish("b", "app:2")];
     let asked = asks(&mut pulls, both(), at(0));
     assert_eq!(asked.len(), 1);
@@ -90,7 +91,7 @@ fn pods_of_a_node_share_a_question_and_it_is_asked_once() {
 
 #[test]
 fn an_answer_that_is_a_minute_old_is_asked_for_again() {
-    let mut pulls = Pulls::default();
+    let mut pulls = Pulls::new(Histogram::new([1.0]));
     let first = asks(&mut pulls, vec![wish("a", "app:2")], at(0)).remove(0).task;
     says(&mut pulls, &first, Phase::Succeeded, None, at(1));
     assert!(asks(&mut pulls, vec![wish("a", "app:2")], at(30)).is_empty());
@@ -105,7 +106,7 @@ fn an_answer_that_is_a_minute_old_is_asked_for_again() {
 
 #[test]
 fn what_failed_keeps_its_pause_although_the_pod_is_passed_over_meanwhile() {
-    let mut pulls = Pulls::default();
+    let mut pulls = Pulls::new(Histogram::new([1.0]));
     let first = asks(&mut pulls, vec![wish("a", "app:2")], at(0)).remove(0).task;
     says(&mut pulls, &first, Phase::Failed, Some(Reason::NotFound), at(1));
     assert!(matches!(
@@ -124,7 +125,7 @@ fn what_failed_keeps_its_pause_although_the_pod_is_passed_over_meanwhile() {
 
 #[test]
 fn what_nobody_wishes_is_taken_back() {
-    let mut pulls = Pulls::default();
+    let mut pulls = Pulls::new(Histogram::new([1.0]));
     let task = asks(&mut pulls, vec![wish("a", "app:2")], at(0)).remove(0).task;
     asks(&mut pulls, vec![wish("a", "app:3")], at(1));
     assert_eq!(released(&mut pulls), [task]);
@@ -135,7 +136,7 @@ fn what_nobody_wishes_is_taken_back() {
 
 #[test]
 fn the_question_is_sent_again_when_its_job_is_over_and_nothing_has_begun() {
-    let mut pulls = Pulls::default();
+    let mut pulls = Pulls::new(Histogram::new([1.0]));
     let mut behind = wish("a", "app:2");
     behind.behind = vec![JobUid::from("job")];
     assert_eq!(asks(&mut pulls, vec![behind.clone()], at(0)).len(), 1);
@@ -146,7 +147,7 @@ fn the_question_is_sent_again_when_its_job_is_over_and_nothing_has_begun() {
 
 #[test]
 fn an_image_that_is_never_pulled_is_not_waited_for() {
-    let mut pulls = Pulls::default();
+    let mut pulls = Pulls::new(Histogram::new([1.0]));
     let mut never = wish("a", "app:2");
     never.always.clear();
     let mut effects = Vec::new();
@@ -157,7 +158,7 @@ fn an_image_that_is_never_pulled_is_not_waited_for() {
 
 #[test]
 fn what_agents_still_hold_of_an_earlier_leader_is_taken_back() {
-    let mut pulls = Pulls::default();
+    let mut pulls = Pulls::new(Histogram::new([1.0]));
     let old = TaskId::new("gate/uid/1/1");
     says(&mut pulls, &old, Phase::Pulling, None, at(0));
     assert_eq!(released(&mut pulls), [old]);
