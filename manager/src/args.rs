@@ -281,7 +281,11 @@ fn settle(
         ));
     }
     let endpoint = &flags.otlp_endpoint;
-    if !endpoint.is_empty() && !["http://", "https://"].iter().any(|scheme| endpoint.starts_with(scheme)) {
+    if !endpoint.is_empty()
+        && !["http://", "https://"]
+            .iter()
+            .any(|scheme| endpoint.starts_with(scheme))
+    {
         return Err(format!(
             "--otlp-endpoint {endpoint:?}: give an URL that begins with http:// or https://, such as http://otel-collector:4317"
         ));

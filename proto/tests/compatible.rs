@@ -14,7 +14,11 @@ const RELEASED: &[u8] = include_bytes!("released.bin");
 fn contract(descriptors: &[u8]) -> BTreeMap<String, String> {
     let set = FileDescriptorSet::decode(descriptors).expect("descriptors");
     let mut contract = BTreeMap::new();
-    for file in set.file.iter().filter(|file| file.package().starts_with("kruise.")) {
+    for file in set
+        .file
+        .iter()
+        .filter(|file| file.package().starts_with("kruise."))
+    {
         for message in &file.message_type {
             of_message(file.package(), message, &mut contract);
         }
@@ -93,7 +97,10 @@ fn nothing_that_is_released_changes() {
 fn a_field_that_goes_or_changes_is_noticed() {
     let old = contract(RELEASED);
     let mut new = old.clone();
-    let (name, what) = old.iter().find(|(name, _)| name.contains("Hello = 6")).expect("a field");
+    let (name, what) = old
+        .iter()
+        .find(|(name, _)| name.contains("Hello = 6"))
+        .expect("a field");
     new.insert(name.clone(), what.replace("Uint64", "String"));
     assert_eq!(broken(&old, &new).len(), 1);
     new.remove(name);

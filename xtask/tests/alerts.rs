@@ -35,7 +35,10 @@ fn each_alert_is_accepted_and_goes_off_when_it_is_to_and_only_then() {
         .map(|rule| rule["alert"].as_str().expect("a name").to_owned())
         .collect();
     let (mut fired, mut quiet) = (BTreeSet::new(), BTreeSet::new());
-    for case in list(&cases["tests"]).iter().flat_map(|test| list(&test["alert_rule_test"])) {
+    for case in list(&cases["tests"])
+        .iter()
+        .flat_map(|test| list(&test["alert_rule_test"]))
+    {
         let name = case["alertname"].as_str().expect("a name").to_owned();
         if list(&case["exp_alerts"]).is_empty() {
             quiet.insert(name);
@@ -48,7 +51,11 @@ fn each_alert_is_accepted_and_goes_off_when_it_is_to_and_only_then() {
 }
 
 fn promtool(words: &[&str], file: &Path) {
-    let output = Command::new(PROMTOOL).args(words).arg(file).output().expect("promtool runs");
+    let output = Command::new(PROMTOOL)
+        .args(words)
+        .arg(file)
+        .output()
+        .expect("promtool runs");
     let (out, error) = (
         String::from_utf8_lossy(&output.stdout).into_owned(),
         String::from_utf8_lossy(&output.stderr).into_owned(),

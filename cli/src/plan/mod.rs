@@ -59,7 +59,7 @@ async fn gather(global: &Global, args: &PlanArgs) -> Result<Objects> {
         };
         return objects::from_cluster(&Cluster::new(global).await?, name).await;
     }
-    let mut objects = objects::from_values(documents::read(&args.files)?)?;
+    let mut objects = objects::from_values(&documents::read(&args.files)?)?;
     let is_wanted = |set: &CloneSet| wanted.is_none_or(|name| set.metadata.name.as_deref() == Some(name));
     objects.sets.retain(is_wanted);
     if objects.sets.is_empty() {

@@ -28,7 +28,7 @@ pub(super) struct Objects {
 }
 
 /// Sorts objects by kind.
-pub(super) fn from_values(values: Vec<Value>) -> Result<Objects> {
+pub(super) fn from_values(values: &[Value]) -> Result<Objects> {
     let mut objects = Objects::default();
     for value in values {
         objects.add(value)?;
@@ -38,9 +38,9 @@ pub(super) fn from_values(values: Vec<Value>) -> Result<Objects> {
 
 impl Objects {
     /// Adds an object. Kinds that say nothing about a plan are passed over, so that whole manifests can be given.
-    fn add(&mut self, value: Value) -> Result<()> {
-        match documents::kind(&value) {
-            "CloneSet" if documents::group_version(&value).1 == "v1alpha1" => {
+    fn add(&mut self, value: &Value) -> Result<()> {
+        match documents::kind(value) {
+            "CloneSet" if documents::group_version(value).1 == "v1alpha1" => {
                 let set: v1alpha1::CloneSet = typed(value)?;
                 self.sets.push(convert::to_v1beta1(&set));
             }
@@ -50,16 +50,16 @@ impl Objects {
             "ControllerRevision" => self.revisions.push(typed(value)?),
             "ImagePullJob" => self.jobs.push(typed(value)?),
             "Node" => self.nodes.push(typed(value)?),
-            "" => bail!("{} has no kind", documents::title(&value)),
+            "" => bail!("{} has no kind", documents::title(value)),
             _ => {}
         }
         Ok(())
     }
 }
 
-fn typed<T: DeserializeOwned>(value: Value) -> Result<T> {
-    let title = documents::title(&value);
-    strict::read(&value).with_context(|| format!("{title} is not readable"))
+fn typed<T: DeserializeOwned>(value: &Value) -> Result<T> {
+    let title = documents::title(value);
+    strict::read(value).with_context(|| format!("{title} is not readable"))
 }
 
 /// Reads what bears on one set of a cluster. Nothing is written.

@@ -15,7 +15,7 @@ fn plan_of(text: &str, words: &[&str]) -> Result<String> {
         panic!("another command");
     };
     let gates = gates(&args.feature_gates)?;
-    let mut objects = objects::from_values(documents::parse(text)?)?;
+    let mut objects = objects::from_values(&documents::parse(text)?)?;
     for set in &mut objects.sets {
         objects::edit(set, &args.edits)?;
     }
@@ -24,7 +24,7 @@ fn plan_of(text: &str, words: &[&str]) -> Result<String> {
 
 /// The example of the documents, explained.
 pub(crate) fn example() -> ExplainCloneSetResponse {
-    let objects = objects::from_values(documents::parse(OBJECTS).unwrap()).unwrap();
+    let objects = objects::from_values(&documents::parse(OBJECTS).unwrap()).unwrap();
     let now = "2026-01-31T12:00:00Z".parse().unwrap();
     explained(&objects.sets[0], &objects, now)
 }

@@ -169,7 +169,7 @@ impl Engine {
             Command::Suspend(welcome) => self.suspend(welcome).await,
             Command::Here(order, answer) => {
                 // A caller that has gone meanwhile lets go of it.
-                if let Err(Ok(id)) = answer.send(self.take_here(order)) {
+                if let Err(Ok(id)) = answer.send(self.take_here(*order)) {
                     self.leave(&id);
                 }
             }

@@ -112,7 +112,7 @@ enum Command {
     },
     Acknowledge(Vec<TaskId>),
     Suspend(Welcome),
-    Here(Order, Answer<Result<TaskId, Refused>>),
+    Here(Box<Order>, Answer<Result<TaskId, Refused>>),
     Leave(TaskId),
     Epoch(Epoch, Answer<()>),
     Ping(Answer<()>),
@@ -219,7 +219,7 @@ impl Puller {
     /// # Errors
     /// There are too many already.
     pub async fn pull_here(&self, order: Order) -> Result<Here, Refused> {
-        let taken = self.ask(|answer| Command::Here(order, answer)).await;
+        let taken = self.ask(|answer| Command::Here(Box::new(order), answer)).await;
         let id = taken.unwrap_or(Err(Refused::Stopping))?;
         Ok(Here::new(id, self))
     }

@@ -235,7 +235,10 @@ fn checks_need_nothing_else() {
 fn traces_go_nowhere_unless_an_url_is_given() {
     assert_eq!(config("").otlp_endpoint, None);
     let to = "http://otel-collector:4317";
-    assert_eq!(config(&format!("--otlp-endpoint {to}")).otlp_endpoint.as_deref(), Some(to));
+    assert_eq!(
+        config(&format!("--otlp-endpoint {to}")).otlp_endpoint.as_deref(),
+        Some(to)
+    );
     let error = read("--otlp-endpoint otel-collector:4317", &[]).expect_err("no URL");
     assert!(error.to_string().contains("http://"), "{error}");
 }

@@ -247,7 +247,8 @@ impl<'a> Leading<'a> {
             }
             Effect::Pass(pass) => {
                 let (cluster, now) = (Arc::clone(&self.actor.cluster), self.actor.cluster.now());
-                let cluster = super::traced::traced(cluster, &self.actor.metrics.traces, &pass.set, now);
+                let (traces, clock) = (&self.actor.metrics.traces, &self.actor.clock);
+                let cluster = super::traced::traced(cluster, traces, &pass.set, now, clock);
                 let carrier = Carrier::new(cluster, pass, now);
                 let tell = self.tell.clone();
                 self.tasks.spawn(async move {

@@ -110,7 +110,10 @@ impl Series {
         put(&self.observed, status.observed_generation.unwrap_or_default());
         put(&self.replicas, status.replicas.into());
         put(&self.available, status.available_replicas.into());
-        put(&self.unavailable, (status.replicas - status.available_replicas).max(0).into());
+        put(
+            &self.unavailable,
+            (status.replicas - status.available_replicas).max(0).into(),
+        );
         put(&self.updated, status.updated_replicas.into());
         put(&self.ready, status.ready_replicas.into());
         put(&self.updated_ready, status.updated_ready_replicas.into());
@@ -135,7 +138,11 @@ impl Series {
         for policy in POLICIES {
             self.strategy.remove(&labels.strategy(policy));
         }
-        for condition in [conditions::FAILED_SCALE, conditions::FAILED_UPDATE, conditions::PROGRESSING] {
+        for condition in [
+            conditions::FAILED_SCALE,
+            conditions::FAILED_UPDATE,
+            conditions::PROGRESSING,
+        ] {
             for status in STATUSES {
                 self.conditions.remove(&labels.condition(condition, status));
             }

@@ -1,7 +1,7 @@
 //! Requests that are told as spans of the update that they are for.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
@@ -17,6 +17,7 @@ use super::event::Seen;
 use super::objects::Object;
 use super::ports::{CreateFailure, Requests, Told, Way};
 use super::space::Kind;
+use crate::clock::Monotonic;
 use crate::kubeapi::ApiFailure;
 use crate::telemetry::{Parent, Place, Span, Traces};
 
@@ -26,6 +27,7 @@ pub(super) fn traced(
     traces: &Traces,
     set: &CloneSet,
     now: Timestamp,
+    clock: &Monotonic,
 ) -> Arc<dyn Requests> {
     match traces.of_update(set.metadata.uid.as_deref(), &set.spec.template) {
         Some(parent) => Arc::new(Traced {
@@ -33,7 +35,8 @@ pub(super) fn traced(
             teller: Teller {
                 traces: traces.clone(),
                 parent,
-                base: (now, Instant::now()),
+                base: (now, clock.now()),
+                clock: clock.clone(),
             },
         }),
         None => requests,
@@ -51,12 +54,14 @@ struct Teller {
     traces: Traces,
     parent: Parent,
     /// A moment by the API server's clock and by ours.
-    base: (Timestamp, Instant),
+    base: (Timestamp, Duration),
+    clock: Monotonic,
 }
 
 impl Teller {
     fn now(&self) -> Timestamp {
-        let since = SignedDuration::try_from(self.base.1.elapsed()).unwrap_or_default();
+        let since =
+            SignedDuration::try_from(self.clock.now().saturating_sub(self.base.1)).unwrap_or_default();
         self.base.0.saturating_add(since).unwrap_or(self.base.0)
     }
 
@@ -141,9 +146,7 @@ impl Requests for Traced {
         seen: Seen,
     ) -> BoxFuture<'static, Result<Option<Object>, ApiFailure>> {
         let (teller, start) = (self.teller.clone(), self.teller.now());
-        let delete = self
-            .requests
-            .delete(kind, namespace.clone(), name.clone(), seen);
+        let delete = self.requests.delete(kind, namespace.clone(), name.clone(), seen);
         async move {
             let result = delete.await;
             teller.tell(("delete", kind, &namespace, &name), start, &result);

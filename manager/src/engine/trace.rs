@@ -16,7 +16,11 @@ pub(super) fn of_pull(node: &NodeName, status: &TaskStatus, heard: Timestamp) ->
     if !phase.is_final() {
         return None;
     }
-    let took = status.pull_time.as_ref().and_then(from_duration).unwrap_or_default();
+    let took = status
+        .pull_time
+        .as_ref()
+        .and_then(from_duration)
+        .unwrap_or_default();
     let took = SignedDuration::try_from(took).unwrap_or_default();
     let failed = (phase == Phase::Failed).then(|| {
         let reason = reason_from_number(status.reason).map(|reason| reason.to_string());
@@ -65,7 +69,12 @@ mod tests {
     fn a_pull_is_as_long_as_its_agent_says_and_ends_when_it_is_heard_of() {
         let (node, heard) = (NodeName::from("n"), Timestamp::from_second(1000).expect("a time"));
         let span = of_pull(&node, &status(task::Phase::Succeeded), heard).expect("a span");
-        assert_eq!(span.start, heard.saturating_sub(SignedDuration::from_millis(2500)).expect("a time"));
+        assert_eq!(
+            span.start,
+            heard
+                .saturating_sub(SignedDuration::from_millis(2500))
+                .expect("a time")
+        );
         assert_eq!((span.end, span.error), (heard, None));
         let failed = of_pull(&node, &status(task::Phase::Failed), heard).expect("a span");
         assert_eq!(failed.error.as_deref(), Some("NotFound: no such tag"));

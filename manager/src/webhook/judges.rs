@@ -1,5 +1,6 @@
 //! Which function judges what.
 
+use jiff::Timestamp;
 use kruise_api::admission::Denied;
 use kruise_api::container_recreate_request::{
     ContainerRecreateRequest, admission, conversion, keys, v1alpha1,
@@ -7,7 +8,6 @@ use kruise_api::container_recreate_request::{
 use kruise_api::image_list_pull_job::{self, ImageListPullJob};
 use kruise_api::image_pull_job::{self, ImagePullJob};
 use kruise_api::node_image::{self, NodeImage};
-use jiff::Timestamp;
 use serde_json::Value;
 
 use super::review::{Allowed, Judged, Request, encode};
@@ -177,7 +177,10 @@ fn recreate_changed(request: &Request, is_older: bool, newer: &ContainerRecreate
 
 /// The admission of a new template is where the trace of an update begins.
 fn trace_update(deps: &Deps, request: &Request, began: Timestamp, judged: &Judged) {
-    let (old, new) = (&request.old_object["spec"]["template"], &request.object["spec"]["template"]);
+    let (old, new) = (
+        &request.old_object["spec"]["template"],
+        &request.object["spec"]["template"],
+    );
     let meta = &request.object["metadata"];
     if judged.is_err() || new.is_null() || old == new {
         return;

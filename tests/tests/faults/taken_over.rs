@@ -44,7 +44,9 @@ async fn an_update_that_openkruise_began_goes_on() -> Result<()> {
     let first = set.settled(0, A_MINUTE).await?.update_revision;
     set.set_image(&new).await?;
     let second = set
-        .when("another revision", A_MINUTE, |status| status.update_revision != first)
+        .when("another revision", A_MINUTE, |status| {
+            status.update_revision != first
+        })
         .await?
         .update_revision;
     scale(&product, 0)?;
@@ -77,8 +79,15 @@ async fn an_update_that_openkruise_began_goes_on() -> Result<()> {
     let revisions: Api<ControllerRevision> = Api::namespaced(product.client.clone(), &product.namespace);
     let mut names: Vec<_> = revisions.list(&ListParams::default()).await?.items;
     names.sort_by_key(|revision| revision.revision);
-    let names: Vec<_> = names.into_iter().filter_map(|revision| revision.metadata.name).collect();
-    assert_eq!(names, [first, second], "the bytes are known again, so no revision is made");
+    let names: Vec<_> = names
+        .into_iter()
+        .filter_map(|revision| revision.metadata.name)
+        .collect();
+    assert_eq!(
+        names,
+        [first, second],
+        "the bytes are known again, so no revision is made"
+    );
     managers::fresh(&product).await?;
     product.leave().await
 }
@@ -152,11 +161,17 @@ impl Left<'_> {
             .create(&PostParams::default(), &serde_json::from_value(pod)?)
             .await?;
         let gates = ["InPlaceUpdateReady", "KruisePodReady"];
-        let conditions = gates.map(|gate| json!({"type": gate, "status": "True", "lastTransitionTime": "2026-11-30T16:57:33Z"}));
-        self.patch_status(&name, json!({"conditions": conditions})).await?;
+        let conditions = gates.map(
+            |gate| json!({"type": gate, "status": "True", "lastTransitionTime": "2026-11-30T16:57:33Z"}),
+        );
+        self.patch_status(&name, json!({"conditions": conditions}))
+            .await?;
         wait_for("the pod to be ready", A_MINUTE, async || {
             let pod = self.pods.get(&name).await?;
-            let conditions = pod.status.and_then(|status| status.conditions).unwrap_or_default();
+            let conditions = pod
+                .status
+                .and_then(|status| status.conditions)
+                .unwrap_or_default();
             let ready = |condition: &k8s_openapi::api::core::v1::PodCondition| {
                 condition.type_ == "Ready" && condition.status == "True"
             };
@@ -181,7 +196,9 @@ impl Left<'_> {
         let name = format!("web-{id}");
         let pod = self.pods.get(&name).await?;
         let statuses = pod.status.and_then(|status| status.container_statuses);
-        let main = statuses.and_then(|all| all.into_iter().next()).context("a container")?;
+        let main = statuses
+            .and_then(|all| all.into_iter().next())
+            .context("a container")?;
         let gate = json!({"type": "InPlaceUpdateReady", "status": "False", "reason": "StartInPlaceUpdate",
             "lastTransitionTime": "2026-11-30T16:58:05Z"});
         self.patch_status(&name, json!({"conditions": [gate]})).await?;
@@ -220,7 +237,10 @@ impl Left<'_> {
         self.sets
             .patch_scale("web", &PatchParams::default(), &Patch::Merge(three))
             .await?;
-        ensure!(self.product.pods("controller-manager").await?.is_empty(), "a manager is there");
+        ensure!(
+            self.product.pods("controller-manager").await?.is_empty(),
+            "a manager is there"
+        );
         Ok(())
     }
 }

@@ -11,6 +11,7 @@ use super::super::ports::Way;
 use super::super::space::Kind;
 use super::super::traced::traced;
 use super::server::{NAMESPACE, Server};
+use crate::clock::Monotonic;
 use crate::telemetry::Traces;
 use crate::telemetry::traces::tests::Collector;
 
@@ -24,29 +25,54 @@ fn set() -> CloneSet {
 async fn writes_are_spans_and_a_job_takes_the_trace_along() {
     let (collector, traces) = Collector::start().await;
     let server = Server::new();
-    let requests = traced(Arc::new(server.clone()), &traces, &set(), Timestamp::now());
+    let requests = traced(
+        Arc::new(server.clone()),
+        &traces,
+        &set(),
+        Timestamp::UNIX_EPOCH,
+        &Monotonic::tokio(),
+    );
     let job = json!({"metadata": {"name": "job"}, "spec": {"image": "a:1"}});
     for expected in [true, false] {
-        let made = requests.create(Kind::Job, NAMESPACE.to_owned(), job.clone()).await;
+        let made = requests
+            .create(Kind::Job, NAMESPACE.to_owned(), job.clone())
+            .await;
         assert_eq!(made.is_ok(), expected);
     }
-    let body = json!({"metadata": {"labels": {"a": "b"}}});
+    let body = json!({"metadata": {"uid": "x", "labels": {"a": "b"}}});
     let missing = requests
-        .patch(Kind::Pod, NAMESPACE.to_owned(), "web-1".to_owned(), Way::Strategic, body)
+        .patch(
+            Kind::Pod,
+            NAMESPACE.to_owned(),
+            "web-1".to_owned(),
+            Way::Strategic,
+            body,
+        )
         .await;
     assert!(missing.is_err());
 
     let spans = collector.all(&traces).await;
     let told: Vec<(&str, bool)> = spans
         .iter()
-        .map(|span| (span.name.as_str(), span.status.as_ref().is_some_and(|status| status.code == 2)))
+        .map(|span| {
+            (
+                span.name.as_str(),
+                span.status.as_ref().is_some_and(|status| status.code == 2),
+            )
+        })
         .collect();
     assert_eq!(
         told,
-        [("create ImagePullJob", false), ("create ImagePullJob", true), ("patch Pod", true)]
+        [
+            ("create ImagePullJob", false),
+            ("create ImagePullJob", true),
+            ("patch Pod", true)
+        ]
     );
     let job = server.get(Kind::Job, "job").expect("made");
-    let parent = job["metadata"]["annotations"][TRACEPARENT].as_str().expect("a trace");
+    let parent = job["metadata"]["annotations"][TRACEPARENT]
+        .as_str()
+        .expect("a trace");
     let update = traces.of_update(Some("u"), &set().spec.template).expect("on");
     assert_eq!(parent, update.to_string());
 }
@@ -54,9 +80,18 @@ async fn writes_are_spans_and_a_job_takes_the_trace_along() {
 #[tokio::test]
 async fn nobody_traces_by_default() {
     let server = Server::new();
-    let requests = traced(Arc::new(server.clone()), &Traces::default(), &set(), Timestamp::now());
+    let requests = traced(
+        Arc::new(server.clone()),
+        &Traces::default(),
+        &set(),
+        Timestamp::UNIX_EPOCH,
+        &Monotonic::tokio(),
+    );
     let job = json!({"metadata": {"name": "job"}, "spec": {"image": "a:1"}});
-    requests.create(Kind::Job, NAMESPACE.to_owned(), job).await.expect("made");
+    requests
+        .create(Kind::Job, NAMESPACE.to_owned(), job)
+        .await
+        .expect("made");
     let job = server.get(Kind::Job, "job").expect("made");
     assert!(job["metadata"]["annotations"][TRACEPARENT].is_null());
 }

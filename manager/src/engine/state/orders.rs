@@ -53,7 +53,11 @@ impl PullOrder {
                 Some(list) => format!("{}/{list}", job.key.namespace),
                 None => job.key.to_string(),
             },
-            traceparent: job.annotations.get(names::TRACEPARENT).cloned().unwrap_or_default(),
+            traceparent: job
+                .annotations
+                .get(names::TRACEPARENT)
+                .cloned()
+                .unwrap_or_default(),
             priority: priority_of(job, &options),
             queue_time: job.created.as_millisecond(),
             max_size: options.max_size.unwrap_or(0),

@@ -115,7 +115,10 @@ mod tests {
     #[test]
     fn only_recorded_traces_are_read() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-        assert_eq!(Parent::parse(good).map(|parent| parent.to_string()).as_deref(), Some(good));
+        assert_eq!(
+            Parent::parse(good).map(|parent| parent.to_string()).as_deref(),
+            Some(good)
+        );
         for bad in [
             "",
             "x",
