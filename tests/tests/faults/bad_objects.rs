@@ -51,7 +51,6 @@ async fn healthy(product: &Product, name: &str) -> Result<Duration> {
 }
 
 #[tokio::test]
-#[ignore = "by hand, and in soak: has not yet passed on a machine that is busy with others"]
 async fn objects_past_admission_harm_nobody_and_are_told_which_field_is_wrong() -> Result<()> {
     let product = Product::attach("bad-objects").await?;
     let leader = managers::fresh(&product).await?;
