@@ -58,7 +58,6 @@ pub(crate) async fn no_manager(product: &Product) -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "by hand, and in soak: has not yet passed on a machine that is busy with others"]
 async fn without_a_manager_others_do_not_notice() -> Result<()> {
     let product = Product::attach("no-manager").await?;
     managers::fresh(&product).await?;
@@ -82,7 +81,6 @@ async fn without_a_manager_others_do_not_notice() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "by hand, and in soak: has not yet passed on a machine that is busy with others"]
 async fn managers_that_hang_hold_nobody_up_and_are_replaced() -> Result<()> {
     let product = Product::attach("hung").await?;
     let foreign = Foreign::start(&product);
@@ -161,7 +159,6 @@ async fn is_healed(product: &Product) -> Result<Duration> {
 }
 
 #[tokio::test]
-#[ignore = "by hand, and in soak: has not yet passed on a machine that is busy with others"]
 async fn an_authority_that_somebody_resets_is_mended() -> Result<()> {
     let product = Product::attach("authority").await?;
     managers::fresh(&product).await?;
@@ -190,7 +187,6 @@ async fn an_authority_that_somebody_resets_is_mended() -> Result<()> {
 }
 
 #[tokio::test]
-#[ignore = "by hand, and in soak: has not yet passed on a machine that is busy with others"]
 async fn manifests_that_are_applied_twice_change_nothing() -> Result<()> {
     let product = Product::attach("applied").await?;
     managers::fresh(&product).await?;
@@ -236,7 +232,6 @@ async fn standing(product: &Product) -> Result<(Vec<String>, usize)> {
 }
 
 #[tokio::test]
-#[ignore = "by hand, and in soak: has not yet passed on a machine that is busy with others"]
 async fn all_managers_lost_at_once_are_made_up_for() -> Result<()> {
     let product = Product::attach("all-lost").await?;
     managers::fresh(&product).await?;
