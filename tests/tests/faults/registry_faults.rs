@@ -83,7 +83,6 @@ fn cases() -> Vec<Case> {
 
 /// All cases at once, each with a registry of its own: a registry that is left alone for a while must not hold up the others.
 #[tokio::test]
-#[ignore = "by hand, and in soak: has not yet passed on a machine that is busy with others"]
 async fn twelve_faults_of_registries_end_for_the_right_reasons() -> Result<()> {
     let mut ends = 0;
     for round in 0..rounds(1, 20) {

@@ -30,7 +30,6 @@ enum Away {
 }
 
 #[tokio::test]
-#[ignore = "by hand, and in soak: has not yet passed on a machine that is busy with others"]
 async fn a_runtime_that_goes_away_in_mid_pull_loses_nothing() -> Result<()> {
     let ways = [Away::Killed, Away::Stopped, Away::Frozen];
     let count = rounds(ways.len(), 50);
