@@ -42,8 +42,15 @@ impl Outcome {
         let end = status.completion_time.as_ref()?;
         let seconds = status.start_time.as_ref().map(|start| since(start.0, end.0));
         let mut failures: BTreeMap<&str, (String, String)> = BTreeMap::new();
+        // Where all failed for one reason, that of the others is known as well.
+        let only = match status.failures.as_slice() {
+            [summary] if summary.count == status.failed => {
+                (summary.reason.clone(), format!("as on {}", summary.node))
+            }
+            _ => Default::default(),
+        };
         for name in &status.failed_nodes {
-            failures.insert(name, Default::default());
+            failures.insert(name, only.clone());
         }
         // The status tells one node of each reason; what was seen on the way tells the others.
         for summary in &status.failures {
@@ -220,8 +227,20 @@ mod tests {
             .collect();
         assert_eq!(
             lines,
-            [vec!["a", "NotFound", "no", "such", "tag"], vec!["b", "-"]]
+            [
+                vec!["a", "NotFound", "no", "such", "tag"],
+                vec!["b", "NotFound", "as", "on", "a"]
+            ]
         );
+    }
+
+    #[test]
+    fn a_reason_that_nobody_has_told_is_not_made_up() {
+        let mut job = over(4, 1, &["a", "b"]);
+        job.status.as_mut().unwrap().failures[0].count = 1;
+        let text = outcome(&job).text();
+        let last: Vec<_> = text.lines().last().unwrap().split_whitespace().collect();
+        assert_eq!(last, ["b", "-"]);
     }
 
     #[test]
