@@ -119,12 +119,20 @@ where
         } = self.shared.clone();
         let limit = self.lane.limit(limit);
         let sent = time.stamp();
+        #[cfg(feature = "failpoints")]
+        let number = if self.lane == Lane::Write {
+            super::failpoint::before(&resource)
+        } else {
+            None
+        };
         let answer = self.inner.call(request);
         Box::pin(async move {
             let result = match tokio::time::timeout(limit, answer).await {
                 Ok(result) => result,
                 Err(_) => Err(TimedOut { limit }.into()),
             };
+            #[cfg(feature = "failpoints")]
+            super::failpoint::after(number);
             let code = match &result {
                 Ok(response) => {
                     time.learn(response.headers().get(http::header::DATE), sent);

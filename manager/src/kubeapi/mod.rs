@@ -7,6 +7,8 @@
 
 mod complaint;
 mod connect;
+#[cfg(feature = "failpoints")]
+mod failpoint;
 mod failure;
 #[cfg(test)]
 pub(crate) mod fake;

@@ -21,7 +21,7 @@ pub use process::{container_pid, kill_daemon, manager_process};
 pub use reach::{Forward, viewer_token};
 pub use restart::{Container, Restarts};
 pub use set::{Set, push_idle_image, push_padded_image};
-pub use witness::Witness;
+pub use witness::{Seen, Witness};
 
 use crate::cluster::Cluster;
 use crate::registry::{ImageSpec, Pushed};

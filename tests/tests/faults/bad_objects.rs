@@ -1,7 +1,7 @@
 //! Objects of any shape, written while no rule of a CRD and no webhook is in the way: no manager panics, each object is refused or told which field
 //! is wrong, and jobs of others are done as ever.
 
-mod rules;
+pub(crate) mod rules;
 mod shapes;
 
 use std::collections::BTreeMap;

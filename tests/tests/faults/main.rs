@@ -14,6 +14,7 @@ mod disk_full;
 mod foreign;
 #[path = "../judge.rs"]
 mod judge;
+mod killed_at_writes;
 mod leader_killed;
 mod leader_stopped;
 mod managers;

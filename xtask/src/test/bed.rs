@@ -4,6 +4,7 @@ use anyhow::{Context, Result};
 use kruise_tests::cluster::{Cluster, Options};
 
 use crate::deploy;
+use crate::repo::build;
 
 /// Up with the product in it; taken down when dropped, whatever happened, unless it is to be kept.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ impl Bed {
             tokio::runtime::Runtime::new()?.block_on(Cluster::up(options))?;
         }
         deploy::install(name)?;
+        // For tests that run a manager of their own, which ends where they say.
+        build(&["kruise-manager"])?;
         Ok(bed)
     }
 

@@ -13,7 +13,7 @@ use serde_json::json;
 use super::shapes::Kind;
 
 /// What keeps bad objects out, to be put back.
-pub(super) struct Rules {
+pub(crate) struct Rules {
     client: Client,
     crds: Vec<CustomResourceDefinition>,
     mutating: MutatingWebhookConfiguration,
@@ -21,7 +21,7 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    pub(super) async fn take_away(client: &Client, kinds: &[Kind]) -> Result<Self> {
+    pub(crate) async fn take_away(client: &Client, kinds: &[Kind]) -> Result<Self> {
         let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
         let mutating: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
         let validating: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
@@ -56,7 +56,7 @@ impl Rules {
         Ok(rules)
     }
 
-    pub(super) async fn put_back(self) -> Result<()> {
+    pub(crate) async fn put_back(self) -> Result<()> {
         let definitions: Api<CustomResourceDefinition> = Api::all(self.client.clone());
         for strict in self.crds {
             let name = strict.name_any();

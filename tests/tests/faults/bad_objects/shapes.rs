@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use self::Sort::{Either, Flag, List, Number, Object, Text};
 
 /// A kind, an object of it that is in order, and the fields that are written wrong, with what they should be.
-pub(super) struct Kind {
+pub(crate) struct Kind {
     pub(super) kind: &'static str,
     pub(super) plural: &'static str,
     pub(super) cluster: bool,
