@@ -73,7 +73,7 @@ impl Witness {
             ..Record::default()
         };
         record.fewest_ready = record.ready();
-        record.most = record.now.len();
+        record.most = record.staying().count();
         let record = Arc::new(Mutex::new(record));
         let task = tokio::spawn({
             let record = Arc::clone(&record);
