@@ -1,16 +1,41 @@
 //! What the controller tells of itself.
 
+use kruise_planner::inplace::{Gap, Source};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+/// From an image that is there and a process that starts at once, to one that has to be pulled.
+const BUCKETS: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 120.0, 600.0];
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Known {
+    source: &'static str,
+}
 
 /// What the controller tells of itself.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct CloneSetMetrics {
     plans: Counter,
     failures: Counter,
     sets: Gauge,
     images: Gauge,
+    downtimes: Family<Known, Histogram, fn() -> Histogram>,
+}
+
+impl Default for CloneSetMetrics {
+    fn default() -> Self {
+        Self {
+            plans: Counter::default(),
+            failures: Counter::default(),
+            sets: Gauge::default(),
+            images: Gauge::default(),
+            downtimes: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
+        }
+    }
 }
 
 impl CloneSetMetrics {
@@ -35,10 +60,27 @@ impl CloneSetMetrics {
             "Images on nodes that pods wait for before they are changed in place",
             self.images.clone(),
         );
+        registry.register_with_unit(
+            "kruise_cloneset_in_place_downtime",
+            "From the end of a container to the start of the next in a change in place; source status knows whole seconds only",
+            Unit::Seconds,
+            self.downtimes.clone(),
+        );
     }
 
     pub(super) fn waits_for_images(&self, images: usize) {
         self.images.set(i64::try_from(images).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn down(&self, gaps: &[Gap]) {
+        for gap in gaps {
+            let source = match gap.source {
+                Source::Runtime => "runtime",
+                Source::Status => "status",
+            };
+            let histogram = self.downtimes.get_or_create(&Known { source });
+            histogram.observe(gap.span.as_secs_f64());
+        }
     }
 
     pub(super) fn planned(&self) {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kruise_planner::cloneset::{Action, CloneSetPlan, CloneSetSnapshot, Gates, Writes, gate_timeout, plan};
 
+use super::downtime::Downtimes;
 use super::event::{Effect, Event, Now, Outcome, Pass};
 use super::holds::Holds;
 use super::metrics::CloneSetMetrics;
@@ -53,6 +54,7 @@ pub(crate) struct State {
     sets: BTreeMap<String, SetState>,
     nodes: BTreeMap<String, BTreeMap<String, String>>,
     pulls: Pulls,
+    downtimes: Downtimes,
     /// Kinds whose first list is complete.
     listed: BTreeSet<Kind>,
     follows_all: bool,
@@ -71,6 +73,7 @@ impl State {
     pub(crate) fn new(gates: Gates, metrics: CloneSetMetrics) -> Self {
         Self {
             gates,
+            downtimes: Downtimes::new(metrics.clone()),
             metrics,
             spaces: BTreeMap::new(),
             sets: BTreeMap::new(),
@@ -93,7 +96,7 @@ impl State {
                     space.begin(kind);
                 }
             }
-            Event::Told { namespace, object } => self.put(&namespace, object, None),
+            Event::Told { namespace, object } => self.put(&namespace, object, None, now),
             Event::Complete(kind) => self.complete(kind),
             Event::Deleted {
                 kind,
@@ -108,6 +111,7 @@ impl State {
                 };
             }
             Event::Agent(name, node) => {
+                self.downtimes.agent(&name, &node);
                 for set in self.pulls.agent(&name, &node, now) {
                     self.touch_set(&set);
                 }
@@ -130,11 +134,19 @@ impl State {
         }
     }
 
-    fn put(&mut self, namespace: &str, object: Object, own_since: Option<Duration>) {
+    fn put(&mut self, namespace: &str, object: Object, own_since: Option<Duration>, now: Now) {
         if object.uid().is_empty() {
             return;
         }
         let space = self.spaces.entry(namespace.to_owned()).or_default();
+        if let Object::Pod(pod) = &object
+            && space
+                .pods
+                .get(pod.name())
+                .is_none_or(|known| known.version() < pod.version())
+        {
+            self.downtimes.see(namespace, pod, now);
+        }
         let concerned = space.put(object, own_since);
         self.touch(namespace, &concerned);
     }
@@ -144,6 +156,9 @@ impl State {
             return;
         };
         let concerned = space.gone(kind, name, uid, by_watch);
+        if kind == Kind::Pod {
+            self.downtimes.gone(uid);
+        }
         if kind == Kind::Set {
             self.sets.remove(uid);
             return;
@@ -189,7 +204,7 @@ impl State {
         let namespace = outcome.namespace.clone();
         let made: BTreeSet<Kind> = outcome.made.iter().map(Object::kind).collect();
         for object in outcome.made {
-            self.put(&namespace, object, Some(now.mono));
+            self.put(&namespace, object, Some(now.mono), now);
         }
         for (kind, name, uid) in outcome.gone {
             self.gone(kind, &namespace, &name, &uid, false);
@@ -217,7 +232,7 @@ impl State {
 
     fn found(&mut self, kind: Kind, namespace: &str, name: &str, found: Option<Object>, now: Now) {
         if let Some(object) = found {
-            self.put(namespace, object, Some(now.mono));
+            self.put(namespace, object, Some(now.mono), now);
             if let Some(space) = self.spaces.get_mut(namespace) {
                 space.confirm(kind, name);
             }
@@ -240,6 +255,7 @@ impl State {
     /// What is to be done now.
     pub(crate) fn settle(&mut self, now: Now) -> Vec<Effect> {
         let mut effects = self.pulls.take_unwanted();
+        effects.append(&mut self.downtimes.settle(now));
         self.metrics.follows(self.sets.len());
         self.ask_again(now, &mut effects);
         if !self.listed.contains(&Kind::Set) || self.sets.is_empty() {
@@ -263,6 +279,7 @@ impl State {
             self.plan(&namespace, &name, &uid, now, &mut effects);
         }
         self.pulls.keep_sets(|uid| self.sets.contains_key(uid));
+        self.downtimes.keep_sets(|uid| self.sets.contains_key(uid));
         effects.append(&mut self.pulls.take_unwanted());
         self.metrics.waits_for_images(self.pulls.count());
         effects
@@ -355,7 +372,11 @@ impl State {
             .filter_map(SetState::due_at);
         let asks = self.again.iter().map(|(at, ..)| *at);
         let check = self.unconfirmed.then_some(self.check_at);
-        sets.chain(asks).chain(check).min().map(|at| at.max(now.mono))
+        sets.chain(asks)
+            .chain(check)
+            .chain(self.downtimes.next_wake())
+            .min()
+            .map(|at| at.max(now.mono))
     }
 }
 
