@@ -74,7 +74,7 @@ pub const GATES: &[Gate] = {
         gate("PodProbeMarkerGate", Beta, true, Inert),
         gate("PodUnavailableBudgetDeleteGate", Beta, true, Inert),
         gate("PodUnavailableBudgetUpdateGate", Alpha, false, Absent),
-        gate("PodWebhook", Beta, true, Inert),
+        gate("PodWebhook", Beta, true, Built),
         gate("PreDownloadImageForDaemonSetUpdate", Alpha, false, Absent),
         gate("PreDownloadImageForInPlaceUpdate", Alpha, false, Built),
         gate("PreparingUpdateAsUpdate", Alpha, false, Inert),

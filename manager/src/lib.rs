@@ -14,6 +14,7 @@ pub mod identity;
 pub mod image_list;
 pub mod inspect;
 pub mod kubeapi;
+pub mod launch;
 pub mod leader;
 pub mod restart;
 pub mod run;

@@ -31,7 +31,7 @@ use crate::serve::{Check, Health, Limits, Reporter, ServingStatus, common_servic
 use crate::telemetry::{Metrics, Traces, chain, init_logs};
 use crate::trust::{self, Healer, Serving, Store, Target};
 use crate::webhook::{self, KubeLookup, WebhookMetrics};
-use crate::{cloneset, dispatch, image_list, inspect, restart};
+use crate::{cloneset, dispatch, image_list, inspect, launch, restart};
 
 /// For calls under way when the process is told to end. Together with a retry period it stays below the time in which others shall take over.
 const GRACE: Duration = Duration::from_secs(2);
@@ -146,6 +146,7 @@ async fn serve(
     let engine = engine(config, &parts);
     image_lists(config, &parts);
     restarts(config, &parts, &engine);
+    launches(config, &parts);
     let clone_sets = clone_sets(config, &parts, &engine);
     let (routes, reporter) = routes(config, &parts, &engine, clone_sets);
     let grpc_stop = CancellationToken::new();
@@ -360,6 +361,13 @@ fn restarts(config: &Config, parts: &Parts, engine: &EngineHandle) {
         clock: parts.clock.clone(),
         metrics: parts.metrics.clone(),
     });
+}
+
+/// Orders in which containers of pods start, unless pods are not asked about.
+fn launches(config: &Config, parts: &Parts) {
+    if config.gates.enabled("PodWebhook") {
+        launch::spawn(parts.api.clone(), &parts.leadership);
+    }
 }
 
 fn clone_sets(config: &Config, parts: &Parts, engine: &EngineHandle) -> CloneSetHandle {

@@ -7,6 +7,7 @@
 //! - [`image_list_job`]: which jobs an ImageListPullJob needs, and how it stands.
 //! - [`inplace`]: whether a pod can be changed in place, what to write to it, and whether it is done.
 //! - [`job`]: which nodes of an ImagePullJob get an order now, what its status says, when to look again.
+//! - [`launch`]: the order in which containers of a pod are started.
 //! - [`lease`]: leader election, as steps over observations of the Lease.
 //! - [`node_image`]: which tags of a NodeImage are requests, and how they are answered.
 //! - [`node`]: what an agent may do: fencing, contact lease, retries, reasons of failures, bytes.
@@ -18,6 +19,7 @@ pub mod cloneset;
 pub mod image_list_job;
 pub mod inplace;
 pub mod job;
+pub mod launch;
 pub mod lease;
 pub mod node;
 pub mod node_image;

@@ -33,6 +33,7 @@ pub fn explanation(snapshot: &CloneSetSnapshot<'_>, plan: &CloneSetPlan) -> insp
         states: states(snapshot),
         next_look_in: plan.wake_after(snapshot.now).map(to_duration),
         writing: false,
+        in_place: Vec::new(),
     }
 }
 

@@ -78,6 +78,9 @@ pub(crate) struct Explanation {
     waiting: Vec<Waiting>,
     #[serde(skip_serializing_if = "Option::is_none")]
     next_look_seconds: Option<u64>,
+    /// Shown by `rollout status`.
+    #[serde(skip)]
+    pub(crate) in_place: Vec<inspect::InPlaceDowntime>,
 }
 
 #[derive(Debug, Serialize)]
@@ -128,6 +131,7 @@ impl From<inspect::ExplainCloneSetResponse> for Explanation {
             next: told.next.into_iter().map(Writes::from).collect(),
             waiting: told.waiting.into_iter().map(Waiting::from).collect(),
             next_look_seconds: next_look.map(|span| span.as_secs()),
+            in_place: told.in_place,
         }
     }
 }

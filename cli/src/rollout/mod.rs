@@ -2,6 +2,7 @@
 //!
 //! Everything is written to the set alone; the manager does the rest.
 
+mod downtime;
 mod history;
 mod scale_down;
 mod status;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use clap::Args;
-use kruise_api::clone_set::{CloneSet, CloneSetStatus, conditions, names, reasons};
+use kruise_api::clone_set::{CloneSet, CloneSetStatus, UpdatePolicy, conditions, names, reasons};
 use kruise_api::image_pull_job::ImagePullJob;
 use kruise_planner::cloneset::Limits;
 use kruise_planner::revision;
@@ -15,7 +15,7 @@ use kube::Api;
 use kube::api::ListParams;
 use tokio::time::Instant;
 
-use super::{Target, is_controlled};
+use super::{Target, downtime, is_controlled};
 use crate::args::{Global, duration};
 use crate::connect::{self, Inspect};
 use crate::exit::Code;
@@ -133,7 +133,8 @@ pub(super) async fn once(target: &Target) -> Result<Code> {
         Standing::Done(text) | Standing::Goes(text) => (text, Code::Success),
         Standing::Failed(text) => (text, Code::RolloutFailed),
     };
-    output::put(&format!("{text}\n"))?;
+    let measured = target.downtimes(&set, &mut Reasons::default()).await;
+    output::put(&format!("{text}\n{measured}"))?;
     Ok(code)
 }
 
@@ -172,6 +173,7 @@ pub(super) async fn watch(target: &Target) -> Result<Code> {
             shown = text;
         }
         if let Some(code) = over {
+            output::put(&target.downtimes(&set, &mut reasons).await)?;
             return Ok(code);
         }
         tokio::time::sleep(LOOK_EVERY).await;
@@ -179,6 +181,20 @@ pub(super) async fn watch(target: &Target) -> Result<Code> {
 }
 
 impl Target {
+    /// How long pods were down for changes in place to this revision, as far as the leader says.
+    async fn downtimes(&self, set: &CloneSet, reasons: &mut Reasons) -> String {
+        let Some(status) = set
+            .status
+            .as_ref()
+            .filter(|_| set.spec.update_strategy.policy() != UpdatePolicy::ReCreate)
+        else {
+            return String::new();
+        };
+        let told = reasons.ask(self).await;
+        told.map(|told| downtime::text(&told.in_place, &status.update_revision))
+            .unwrap_or_default()
+    }
+
     /// One line: numbers, images, and what is waited for.
     async fn details(&self, set: &CloneSet, text: &str, reasons: &mut Reasons) -> String {
         let mut parts = vec![text.to_owned()];

@@ -143,6 +143,35 @@ async fn what_has_been_restarted_already_is_left_alone_unless_forced() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_order_of_which_nothing_is_released_tells_when_an_instance_ended_and_the_next_began() {
+    let (fake, pods, clock) = world();
+    let back = Some(Duration::from_secs(3));
+    pods.start(
+        "u1",
+        "web",
+        Behaviour {
+            back,
+            ..Behaviour::default()
+        },
+    );
+    pods.crash("u1", "web");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut node = agent(&fake, &clock, None);
+    let question = order("r", &[("web", "web-0")], |message| message.released = 0);
+    node.restarter
+        .replace(WELCOME, vec![question])
+        .await
+        .expect("taken");
+    let facts = until(&mut node, "r", all_run).await;
+    let web = &facts.containers[0];
+    assert!(web.elsewhere && !web.killed);
+    assert!(web.exit.expect("the runtime still has it").finished_at.is_some());
+    assert!(web.successor.as_ref().expect("runs").started_at.is_some());
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert!(pods.stopped().is_empty(), "a question stops nothing");
+}
+
+#[tokio::test(start_paused = true)]
 async fn only_what_is_released_is_begun() {
     let (fake, pods, clock) = world();
     pods.start("u1", "web", Behaviour::default());

@@ -1,6 +1,6 @@
 //! Works on one task: looks at its pod's containers, begins what may be begun, and tells.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +41,7 @@ pub(super) async fn run(shared: Arc<Shared>, id: TaskId, control: watch::Receive
         control,
         turn,
         full: BTreeMap::new(),
+        asked: BTreeSet::new(),
         quiet: 0,
     }
     .run()
@@ -56,6 +57,8 @@ struct Worker {
     turn: Arc<tokio::sync::Mutex<()>>,
     /// Instances with their times, by id: asked for once per state.
     full: BTreeMap<String, Instance>,
+    /// Instances whose end was asked for when they were not the newest any more.
+    asked: BTreeSet<String>,
     quiet: u32,
 }
 
@@ -131,9 +134,20 @@ impl Worker {
             };
             let now = self.shared.clock.now_wall();
             node::look(facts, target, &self.work.rules, instance.as_ref(), now);
+            self.look_back(facts, runtime).await;
         }
         self.keep(facts).await;
         Ok(seen)
+    }
+
+    /// An instance may have ended and been followed between two looks, or before the first: its end is asked for once.
+    async fn look_back(&mut self, facts: &mut ContainerFacts, runtime: &dyn Runtime) {
+        let Some(bound) = facts.bound.clone().filter(|_| facts.step == Step::Running) else {
+            return;
+        };
+        if facts.exit.is_none() && self.asked.insert(bound.clone()) {
+            facts.exit = self.exit(&bound, runtime).await;
+        }
     }
 
     async fn in_full(

@@ -57,6 +57,8 @@ pub enum Deed {
 struct Pods {
     pods: BTreeMap<String, Vec<(String, u32, Instance)>>,
     behaviour: BTreeMap<String, Behaviour>,
+    /// The instance before, of each container: the kubelet keeps it until the next one ends.
+    ended: BTreeMap<String, Instance>,
     deeds: Vec<Deed>,
 }
 
@@ -120,8 +122,13 @@ impl FakePods {
         let mut state = self.lock();
         state.deeds.push(Deed::Started(id));
         let pod = state.pods.entry(pod_uid.to_owned()).or_default();
+        let before = pod.iter().find(|(other, ..)| other == name);
+        let before = before.map(|(_, _, instance)| instance.clone());
         pod.retain(|(other, ..)| other != name);
         pod.push((name.to_owned(), count, instance));
+        if let Some(before) = before {
+            state.ended.insert(key(pod_uid, name), before);
+        }
     }
 
     fn end(&self, pod_uid: &str, name: &str, code: i32) {
@@ -209,8 +216,10 @@ impl Containers for FakePods {
             let state = self.lock();
             let mut all = state.pods.values().flatten();
             let found = all.find(|(_, _, instance)| instance.id == id);
+            let mut ended = state.ended.values();
             found
                 .map(|(_, _, instance)| instance.clone())
+                .or_else(|| ended.find(|instance| instance.id == id).cloned())
                 .ok_or_else(|| not_found("ContainerStatus"))
         }
         .boxed()

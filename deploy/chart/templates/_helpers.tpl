@@ -91,6 +91,21 @@ app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
 {{- $said -}}
 {{- end -}}
 
+{{/* Whether a feature gate that is on by default is off by the values. The last mention of its name counts, and before AllBeta. */}}
+{{- define "kruise.gateOff" -}}
+{{- $gates := .root.Values.featureGates | default "" | lower | replace " " "" -}}
+{{- $off := "" -}}
+{{- range $name := list "allbeta" (lower .name) -}}
+{{- range $setting := splitList "," $gates -}}
+{{- $pair := splitn "=" 2 $setting -}}
+{{- if eq $pair._0 $name -}}
+{{- $off = ternary "" "true" (has (default "" $pair._1) (list "true" "t" "1")) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- $off -}}
+{{- end -}}
+
 {{/* Names of the CRDs that are converted by a webhook. */}}
 {{- define "kruise.converted" -}}
 {{- $names := list -}}

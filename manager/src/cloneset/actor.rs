@@ -213,6 +213,23 @@ impl<'a> Leading<'a> {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Ask(ask) => self.ask(ask),
+            Effect::Question { node, order } => {
+                let Some(engine) = self.actor.nodes.clone() else {
+                    return;
+                };
+                let behind = Vec::new();
+                let change = GuestChange::Hold { node, order, behind };
+                let epoch = self.epoch;
+                self.tasks.spawn(async move { engine.guest(epoch, change).await });
+            }
+            Effect::Tell { pod, event } => {
+                let told = self.actor.cluster.record_of_pod(pod, event);
+                self.tasks.spawn(async move {
+                    if let Err(error) = told.await {
+                        tracing::debug!(%error, "an event was not told");
+                    }
+                });
+            }
             Effect::Release { node, task } => {
                 let Some(engine) = self.actor.nodes.clone() else {
                     return;

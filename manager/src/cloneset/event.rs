@@ -8,9 +8,11 @@ use jiff::Timestamp;
 use kruise_api::clone_set::CloneSet;
 use kruise_api::ids::{JobUid, NodeName, TaskId};
 use kruise_planner::cloneset::{Action, PlanEvent};
+use kruise_proto::dispatch::Order;
 use serde_json::Value;
 
 use super::objects::Object;
+use super::ports::{PodName, Told};
 use super::space::Kind;
 use crate::engine::guests::GuestNode;
 use crate::kubeapi::ApiFailure;
@@ -110,6 +112,20 @@ pub(crate) struct PullAsk {
 pub(crate) enum Effect {
     /// Ask a node for an image.
     Ask(PullAsk),
+    /// A node is asked how long containers were down.
+    Question {
+        /// Node.
+        node: NodeName,
+        /// The question, as an order that stops nothing.
+        order: Box<Order>,
+    },
+    /// Tell an event about a pod.
+    Tell {
+        /// The pod.
+        pod: PodName,
+        /// The event.
+        event: Told,
+    },
     /// A node may forget a question.
     Release {
         /// Node.

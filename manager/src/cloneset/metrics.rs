@@ -1,12 +1,23 @@
 //! What the controller tells of itself.
 
+use kruise_planner::inplace::{Gap, Source};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::Registry;
+use prometheus_client::registry::{Registry, Unit};
 
 use super::series::Series;
 use crate::telemetry::Traces;
+
+/// From an image that is there and a process that starts at once, to one that has to be pulled.
+const BUCKETS: [f64; 11] = [0.1, 0.25, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0, 30.0, 120.0, 600.0];
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct Known {
+    source: &'static str,
+}
 
 /// From a tenth of a second, when the image is there, to an hour.
 const WAIT_BUCKETS: [f64; 9] = [0.1, 0.5, 2.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0];
@@ -22,6 +33,7 @@ pub(crate) struct CloneSetMetrics {
     pub(super) series: Series,
     /// Where spans go.
     pub(super) traces: Traces,
+    downtimes: Family<Known, Histogram, fn() -> Histogram>,
 }
 
 impl Default for CloneSetMetrics {
@@ -34,6 +46,7 @@ impl Default for CloneSetMetrics {
             waits: Histogram::new(WAIT_BUCKETS),
             series: Series::default(),
             traces: Traces::default(),
+            downtimes: Family::new_with_constructor(|| Histogram::new(BUCKETS)),
         }
     }
 }
@@ -73,10 +86,27 @@ impl CloneSetMetrics {
             "How long a node was waited for until it had the image that pods there are to be changed to",
             self.waits.clone(),
         );
+        registry.register_with_unit(
+            "kruise_cloneset_in_place_downtime",
+            "From the end of a container to the start of the next in a change in place; source status knows whole seconds only",
+            Unit::Seconds,
+            self.downtimes.clone(),
+        );
     }
 
     pub(super) fn waits_for_images(&self, images: usize) {
         self.images.set(i64::try_from(images).unwrap_or(i64::MAX));
+    }
+
+    pub(super) fn down(&self, gaps: &[Gap]) {
+        for gap in gaps {
+            let source = match gap.source {
+                Source::Runtime => "runtime",
+                Source::Status => "status",
+            };
+            let histogram = self.downtimes.get_or_create(&Known { source });
+            histogram.observe(gap.span.as_secs_f64());
+        }
     }
 
     pub(super) fn planned(&self) {

@@ -4,6 +4,7 @@
 //!   told overlaid with our own writes (`store`, `space`), and remembers what failed (`holds`).
 //! - What to do is decided by [`kruise_planner::cloneset::plan`] alone.
 //! - `pulls` are the images that pods wait for before they are changed in place, which the engine asks nodes for.
+//! - `downtime` is how long containers were down while their pods changed in place.
 //! - `carry` does what a plan says, under the UIDs and versions that it was made from.
 //! - `ports` are what it needs of the world; `cluster` is the API server behind them.
 //!
@@ -14,6 +15,7 @@ mod ask;
 mod body;
 mod carry;
 mod cluster;
+mod downtime;
 mod event;
 mod handle;
 mod holds;

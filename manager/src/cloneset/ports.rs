@@ -1,5 +1,7 @@
 //! What the controller needs of the world, as small traits, so that tests stand in for a cluster.
 
+use std::fmt;
+
 use futures::future::BoxFuture;
 use futures::stream::BoxStream;
 use jiff::Timestamp;
@@ -73,6 +75,8 @@ pub(crate) trait Requests: Send + Sync + 'static {
     ) -> BoxFuture<'static, Result<Vec<Credential>, String>>;
     /// Tells an event about a set.
     fn record(&self, set: &CloneSet, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>>;
+    /// Tells an event about a pod.
+    fn record_of_pod(&self, pod: PodName, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>>;
 }
 
 /// Why an object was not created.
@@ -82,6 +86,20 @@ pub(crate) enum CreateFailure {
     Exists,
     /// Anything else.
     Other(ApiFailure),
+}
+
+/// A pod that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PodName {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
 }
 
 /// An event to tell.

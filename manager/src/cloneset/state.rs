@@ -9,6 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kruise_planner::cloneset::{Action, CloneSetPlan, CloneSetSnapshot, Gates, Writes, gate_timeout, plan};
 
+use super::downtime::Downtimes;
 use super::event::{Effect, Event, Now, Outcome, Pass};
 use super::holds::Holds;
 use super::metrics::CloneSetMetrics;
@@ -53,6 +54,7 @@ pub(crate) struct State {
     sets: BTreeMap<String, SetState>,
     nodes: BTreeMap<String, BTreeMap<String, String>>,
     pulls: Pulls,
+    downtimes: Downtimes,
     /// Kinds whose first list is complete.
     listed: BTreeSet<Kind>,
     follows_all: bool,
@@ -73,6 +75,7 @@ impl State {
         Self {
             gates,
             pulls: Pulls::new(metrics.waits.clone()),
+            downtimes: Downtimes::new(metrics.clone()),
             metrics,
             spaces: BTreeMap::new(),
             sets: BTreeMap::new(),
@@ -94,7 +97,7 @@ impl State {
                     space.begin(kind);
                 }
             }
-            Event::Told { namespace, object } => self.put(&namespace, object, None),
+            Event::Told { namespace, object } => self.put(&namespace, object, None, now),
             Event::Complete(kind) => self.complete(kind),
             Event::Deleted {
                 kind,
@@ -109,6 +112,7 @@ impl State {
                 };
             }
             Event::Agent(name, node) => {
+                self.downtimes.agent(&name, &node);
                 for set in self.pulls.agent(&name, &node, now) {
                     self.touch_set(&set);
                 }
@@ -131,7 +135,7 @@ impl State {
         }
     }
 
-    fn put(&mut self, namespace: &str, object: Object, own_since: Option<Duration>) {
+    fn put(&mut self, namespace: &str, object: Object, own_since: Option<Duration>, now: Now) {
         if object.uid().is_empty() {
             return;
         }
@@ -139,6 +143,14 @@ impl State {
             self.metrics.series.put(&set.set);
         }
         let space = self.spaces.entry(namespace.to_owned()).or_default();
+        if let Object::Pod(pod) = &object
+            && space
+                .pods
+                .get(pod.name())
+                .is_none_or(|known| known.version() < pod.version())
+        {
+            self.downtimes.see(namespace, pod, now);
+        }
         let concerned = space.put(object, own_since);
         self.touch(namespace, &concerned);
     }
@@ -148,6 +160,9 @@ impl State {
             return;
         };
         let concerned = space.gone(kind, name, uid, by_watch);
+        if kind == Kind::Pod {
+            self.downtimes.gone(uid);
+        }
         if kind == Kind::Set {
             self.metrics.series.gone(namespace, name);
             self.sets.remove(uid);
@@ -201,7 +216,7 @@ impl State {
         let namespace = outcome.namespace.clone();
         let made: BTreeSet<Kind> = outcome.made.iter().map(Object::kind).collect();
         for object in outcome.made {
-            self.put(&namespace, object, Some(now.mono));
+            self.put(&namespace, object, Some(now.mono), now);
         }
         for (kind, name, uid) in outcome.gone {
             self.gone(kind, &namespace, &name, &uid, false);
@@ -229,7 +244,7 @@ impl State {
 
     fn found(&mut self, kind: Kind, namespace: &str, name: &str, found: Option<Object>, now: Now) {
         if let Some(object) = found {
-            self.put(namespace, object, Some(now.mono));
+            self.put(namespace, object, Some(now.mono), now);
             if let Some(space) = self.spaces.get_mut(namespace) {
                 space.confirm(kind, name);
             }
@@ -252,6 +267,7 @@ impl State {
     /// What is to be done now.
     pub(crate) fn settle(&mut self, now: Now) -> Vec<Effect> {
         let mut effects = self.pulls.take_unwanted();
+        effects.append(&mut self.downtimes.settle(now));
         self.metrics.follows(self.sets.len());
         self.ask_again(now, &mut effects);
         if !self.listed.contains(&Kind::Set) || self.sets.is_empty() {
@@ -275,6 +291,7 @@ impl State {
             self.plan(&namespace, &name, &uid, now, &mut effects);
         }
         self.pulls.keep_sets(|uid| self.sets.contains_key(uid));
+        self.downtimes.keep_sets(|uid| self.sets.contains_key(uid));
         effects.append(&mut self.pulls.take_unwanted());
         self.metrics.waits_for_images(self.pulls.count());
         effects
@@ -369,7 +386,11 @@ impl State {
             .filter_map(SetState::due_at);
         let asks = self.again.iter().map(|(at, ..)| *at);
         let check = self.unconfirmed.then_some(self.check_at);
-        sets.chain(asks).chain(check).min().map(|at| at.max(now.mono))
+        sets.chain(asks)
+            .chain(check)
+            .chain(self.downtimes.next_wake())
+            .min()
+            .map(|at| at.max(now.mono))
     }
 }
 

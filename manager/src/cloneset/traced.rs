@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::event::Seen;
 use super::objects::Object;
-use super::ports::{CreateFailure, Requests, Told, Way};
+use super::ports::{CreateFailure, PodName, Requests, Told, Way};
 use super::space::Kind;
 use crate::clock::Monotonic;
 use crate::kubeapi::ApiFailure;
@@ -179,5 +179,9 @@ impl Requests for Traced {
 
     fn record(&self, set: &CloneSet, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>> {
         self.requests.record(set, event)
+    }
+
+    fn record_of_pod(&self, pod: PodName, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>> {
+        self.requests.record_of_pod(pod, event)
     }
 }

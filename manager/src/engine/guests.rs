@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kruise_api::ids::{Epoch, JobUid, NodeName, TaskId};
-use kruise_planner::{cloneset, restart};
+use kruise_planner::{cloneset, inplace, restart};
 use kruise_proto::dispatch::Order;
 use kruise_proto::task::TaskStatus;
 use tokio::sync::Notify;
@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 pub(crate) enum Guest {
     /// Restarts of containers.
     Restarts,
-    /// CloneSets: images that pods wait for before they are changed in place.
+    /// CloneSets: images that pods wait for before they are changed in place, and how long their containers were down then.
     CloneSets,
 }
 
@@ -27,7 +27,7 @@ impl Guest {
     pub(super) fn of(task: &TaskId) -> Option<Self> {
         if restart::request_of(task).is_some() {
             Some(Self::Restarts)
-        } else if cloneset::is_gate_task(task) {
+        } else if cloneset::is_gate_task(task) || inplace::is_swap_task(task) {
             Some(Self::CloneSets)
         } else {
             None

@@ -96,7 +96,7 @@ pub(super) async fn judge(hook: Hook, deps: &Deps, request: &Request) -> Judged 
             warned(node_image::admission::validate(&object, old.as_ref(), off))
         }
         Hook::Recreate => recreate(deps, request).await,
-        Hook::Pod => Ok(pod::gate(&request.object)),
+        Hook::Pod => pod::judge(request, deps.gates.enabled("PodWebhook")),
     }
 }
 

@@ -1,35 +1,50 @@
-//! Pods of our workloads get the readiness gate by which they can be taken out of service. Anything unusual passes as it is: this must never
-//! keep a pod from being made.
+//! New pods: those of our workloads get the readiness gate by which they can be taken out of service, and those that ask for it the barriers
+//! by which their containers start in order. Anything unusual passes as it is; the one thing that is refused is an order that cannot be read.
 
+use kruise_api::admission::Denied;
 use kruise_api::container_recreate_request::keys;
 use kruise_api::names::GROUP;
+use kruise_planner::launch;
 use serde_json::{Value, json};
 
-use super::review::Allowed;
+use super::review::{Allowed, Judged, Request};
 
-/// The pod with gate KruisePodReady, if a workload of ours controls it.
-pub(super) fn gate(pod: &Value) -> Allowed {
+/// The pod with all that it gets.
+pub(super) fn judge(request: &Request, orders: bool) -> Judged {
+    let pod = &request.object;
+    let mut after = gated(pod).unwrap_or_else(|| pod.clone());
+    if orders {
+        // The request's id is as good as chance, and the same when the server asks again.
+        let barred = launch::inject(&after, &request.uid).map_err(|refused| Denied {
+            code: 500,
+            message: refused.to_string(),
+        })?;
+        after = barred.unwrap_or(after);
+    }
+    Ok(Allowed::changed(pod, pod, &after))
+}
+
+/// The pod with gate KruisePodReady, if a workload of ours controls it and it has none.
+fn gated(pod: &Value) -> Option<Value> {
     if !is_ours(pod) || !pod["spec"].is_object() {
-        return Allowed::default();
+        return None;
     }
-    let gates = &pod["spec"]["readinessGates"];
     let own = json!({"conditionType": keys::POD_READY});
-    let has_gate = |list: &Vec<Value>| {
-        list.iter()
-            .any(|gate| gate["conditionType"] == own["conditionType"])
+    let mut list = match &pod["spec"]["readinessGates"] {
+        Value::Array(list) => list.clone(),
+        Value::Null => Vec::new(),
+        _ => return None,
     };
-    let mut after = pod.clone();
-    match gates {
-        Value::Array(list) if has_gate(list) => return Allowed::default(),
-        Value::Array(list) => {
-            let mut list = list.clone();
-            list.push(own);
-            after["spec"]["readinessGates"] = json!(list);
-        }
-        Value::Null => after["spec"]["readinessGates"] = json!([own]),
-        _ => return Allowed::default(),
+    if list
+        .iter()
+        .any(|gate| gate["conditionType"] == own["conditionType"])
+    {
+        return None;
     }
-    Allowed::changed(pod, pod, &after)
+    list.push(own);
+    let mut after = pod.clone();
+    after["spec"]["readinessGates"] = json!(list);
+    Some(after)
 }
 
 fn is_ours(pod: &Value) -> bool {
@@ -54,12 +69,21 @@ mod tests {
         json!({"apiVersion": "apps.kruise.io/v1beta1", "kind": "CloneSet", "controller": true})
     }
 
-    fn patched(pod: &Value) -> Value {
+    fn request(pod: &Value) -> Request {
+        let review = json!({"uid": "one", "operation": "CREATE", "object": pod});
+        serde_json::from_value(review).expect("a request")
+    }
+
+    fn after(pod: &Value, orders: bool) -> Value {
         let mut object = pod.clone();
-        if let Some(patch) = gate(pod).patch {
+        if let Some(patch) = judge(&request(pod), orders).expect("allowed").patch {
             json_patch::patch(&mut object, &patch).expect("fits");
         }
-        object["spec"]["readinessGates"].clone()
+        object
+    }
+
+    fn patched(pod: &Value) -> Value {
+        after(pod, true)["spec"]["readinessGates"].clone()
     }
 
     #[test]
@@ -86,7 +110,44 @@ mod tests {
             json!([]),
             json!({"metadata": 1}),
         ] {
-            assert!(gate(&pod).patch.is_none(), "{pod}");
+            let judged = judge(&request(&pod), true).expect("allowed");
+            assert!(judged.patch.is_none(), "{pod}");
         }
+    }
+
+    fn ordered() -> Value {
+        let mut pod = pod(&ours(), &json!({"containers": [{"name": "a"}, {"name": "b"}]}));
+        pod["metadata"]["generateName"] = "web-".into();
+        pod["metadata"]["annotations"] = json!({"apps.kruise.io/container-launch-priority": "Ordered"});
+        pod
+    }
+
+    #[test]
+    fn pods_that_ask_for_an_order_get_barriers_beside_the_gate() {
+        let given = after(&ordered(), true);
+        let name = given["metadata"]["name"].as_str().expect("named");
+        let wanted = &given["spec"]["containers"][1]["env"][0]["valueFrom"]["configMapKeyRef"];
+        assert_eq!(*wanted, json!({"name": format!("{name}-barrier"), "key": "p_-1"}));
+        assert_eq!(
+            given["spec"]["readinessGates"][0]["conditionType"],
+            "KruisePodReady"
+        );
+        let without = after(&ordered(), false);
+        assert!(without["spec"]["containers"][1]["env"].is_null() && without["metadata"]["name"].is_null());
+    }
+
+    #[test]
+    fn an_order_that_cannot_be_read_is_refused() {
+        let mut pod = ordered();
+        pod["metadata"]["annotations"] = json!({});
+        pod["spec"]["containers"][0]["env"] =
+            json!([{"name": "KRUISE_CONTAINER_PRIORITY", "value": "first"}]);
+        let denied = judge(&request(&pod), true).expect_err("refused");
+        assert_eq!(denied.code, 500);
+        assert!(
+            denied.message.contains("container a") && denied.message.contains("first"),
+            "{}",
+            denied.message
+        );
     }
 }

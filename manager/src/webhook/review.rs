@@ -29,7 +29,7 @@ fn current() -> String {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Request {
-    uid: String,
+    pub(super) uid: String,
     pub(super) operation: String,
     #[serde(default)]
     pub(super) resource: Resource,

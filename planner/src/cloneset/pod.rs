@@ -5,6 +5,7 @@ use kruise_api::clone_set::names;
 use serde::Serialize;
 
 use super::labels::Labels;
+use crate::inplace::Run;
 use crate::revision::short_hash;
 
 /// A pod as far as decisions about it are concerned. Made once per version of the pod, so that a pass over ten thousand of them reads
@@ -217,6 +218,8 @@ pub struct InPlaceView {
     pub unfinished: Vec<String>,
     /// A batch of containers that comes after the present one.
     pub next: Option<NextBatch>,
+    /// Instances of its containers, while it is out of service for the change.
+    pub runs: Vec<Run>,
 }
 
 /// A change that waits for its grace period.

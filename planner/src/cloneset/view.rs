@@ -13,7 +13,7 @@ use kruise_api::image_pull_job::ImagePullJob;
 use super::labels::Labels;
 use super::pod::{GraceView, InPlaceView, NextBatch, Phase, PodView, Readiness};
 use super::snapshot::{ClaimView, Gates, JobView, PreDownload, RevisionView};
-use crate::inplace::{Options, Progress, progress};
+use crate::inplace::{Options, Progress, progress, runs};
 
 impl PodView {
     /// Reads a pod. To be done once per version of it.
@@ -60,6 +60,9 @@ impl PodView {
             ..Self::default()
         };
         view.read_labels();
+        if view.in_place_ready == Some(false) {
+            view.in_place.runs = runs(pod);
+        }
         view
     }
 }
@@ -74,6 +77,7 @@ impl From<Progress> for InPlaceView {
             }),
             unfinished: progress.unfinished,
             next: progress.next.map(|waits_for| NextBatch { waits_for }),
+            runs: Vec::new(),
         }
     }
 }

@@ -291,6 +291,49 @@ pub struct ExplainCloneSetResponse {
     /// Whether writes of an earlier plan are under way.
     #[prost(bool, tag = "12")]
     pub writing: bool,
+    /// How long containers were down for changes in place, the latest revision first. Measured by this leader: a new one begins anew.
+    #[prost(message, repeated, tag = "13")]
+    pub in_place: ::prost::alloc::vec::Vec<InPlaceDowntime>,
+}
+/// How long pods of a CloneSet were down while they changed in place to one revision. The time of a pod is the longest gap of its containers,
+/// from the end of the old instance to the start of the new one.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct InPlaceDowntime {
+    #[prost(string, tag = "1")]
+    pub revision: ::prost::alloc::string::String,
+    /// Pods that were measured.
+    #[prost(uint32, tag = "2")]
+    pub pods: u32,
+    /// How many of them are known in whole seconds only, by the status of the pod, because the node's agent did not say.
+    #[prost(uint32, tag = "3")]
+    pub pods_in_whole_seconds: u32,
+    /// Pods with a container of which nobody can say how long it was down: it was restarted more than once.
+    #[prost(uint32, tag = "4")]
+    pub pods_not_known: u32,
+    /// Half of the pods took no longer, and nine of ten.
+    #[prost(message, optional, tag = "5")]
+    pub p50: ::core::option::Option<::prost_types::Duration>,
+    #[prost(message, optional, tag = "6")]
+    pub p90: ::core::option::Option<::prost_types::Duration>,
+    #[prost(message, optional, tag = "7")]
+    pub longest: ::core::option::Option<::prost_types::Duration>,
+    /// Longest first, at most 100.
+    #[prost(message, repeated, tag = "8")]
+    pub slowest: ::prost::alloc::vec::Vec<PodDowntime>,
+}
+/// How long one pod was down.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PodDowntime {
+    #[prost(string, tag = "1")]
+    pub pod: ::prost::alloc::string::String,
+    /// Container that was down for longest.
+    #[prost(string, tag = "2")]
+    pub container: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub gap: ::core::option::Option<::prost_types::Duration>,
+    /// The true gap may be up to a second shorter or longer.
+    #[prost(bool, tag = "4")]
+    pub in_whole_seconds: bool,
 }
 /// Pods of a CloneSet, as its status counts them.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

@@ -15,6 +15,7 @@ mod inspection;
 mod jobs;
 #[path = "../judge.rs"]
 mod judge;
+mod launch_order;
 mod list_job;
 mod long_download;
 mod neighbours;

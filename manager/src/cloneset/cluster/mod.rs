@@ -29,7 +29,7 @@ use serde_json::Value;
 
 use super::event::{Event, Seen};
 use super::objects::Object;
-use super::ports::{Cluster, CreateFailure, Requests, Told, Watches, Way};
+use super::ports::{Cluster, CreateFailure, PodName, Requests, Told, Watches, Way};
 use super::space::Kind;
 use crate::engine::matching;
 use crate::kubeapi::{ApiFailure, failure};
@@ -38,7 +38,7 @@ use crate::kubeapi::{ApiFailure, failure};
 const FIELD_MANAGER: &str = "kruise-manager";
 /// Component of our events, as OpenKruise names its controller.
 const EVENT_COMPONENT: &str = "cloneset-controller";
-/// Longest part of a set's name in an event's name, which has a limit of 253 characters.
+/// Longest part of an object's name in an event's name, which has a limit of 253 characters.
 const EVENT_NAME_PREFIX: usize = 230;
 
 /// The cluster behind [`crate::kubeapi::Api`].
@@ -266,8 +266,26 @@ impl Requests for KubeCluster {
     }
 
     fn record(&self, set: &CloneSet, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>> {
+        self.tell(reference(set), event)
+    }
+
+    fn record_of_pod(&self, pod: PodName, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>> {
+        let about = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.name),
+            namespace: Some(pod.namespace),
+            uid: Some(pod.uid),
+            ..ObjectReference::default()
+        };
+        self.tell(about, event)
+    }
+}
+
+impl KubeCluster {
+    fn tell(&self, about: ObjectReference, event: Told) -> BoxFuture<'static, Result<(), ApiFailure>> {
         let cluster = self.clone();
-        let object = event_object(set, event, self.api.now());
+        let object = event_object(about, event, self.api.now());
         async move {
             let namespace = object.metadata.namespace.clone().unwrap_or_default();
             let client = cluster.api.writer().map_err(|_| ApiFailure::NotLeading)?;
@@ -299,28 +317,31 @@ impl Cluster for KubeCluster {
     }
 }
 
-/// An event whose name follows from what it tells and of which version of the set, so that the same news is told once.
-fn event_object(set: &CloneSet, event: Told, now: Timestamp) -> KubeEvent {
-    let meta = &set.metadata;
-    let (name, namespace) = (meta.name.clone().unwrap_or_default(), meta.namespace.clone());
-    let uid = meta.uid.clone().unwrap_or_default();
+fn reference(set: &CloneSet) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(CloneSet::api_version(&()).into_owned()),
+        kind: Some(CloneSet::kind(&()).into_owned()),
+        name: set.metadata.name.clone(),
+        namespace: set.metadata.namespace.clone(),
+        uid: set.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}
+
+/// An event whose name follows from what it tells and of which object, so that the same news is told once.
+fn event_object(about: ObjectReference, event: Told, now: Timestamp) -> KubeEvent {
+    let uid = about.uid.as_deref().unwrap_or_default();
     let minute = now.as_second() / 60;
     let told = fnv64(format!("{uid} {} {} {minute}", event.reason, event.message).as_bytes());
+    let name = about.name.as_deref().unwrap_or_default();
     let prefix: String = name.chars().take(EVENT_NAME_PREFIX).collect();
     KubeEvent {
         metadata: ObjectMeta {
             name: Some(format!("{prefix}.{told:016x}")),
-            namespace: namespace.clone(),
+            namespace: about.namespace.clone(),
             ..ObjectMeta::default()
         },
-        involved_object: ObjectReference {
-            api_version: Some(CloneSet::api_version(&()).into_owned()),
-            kind: Some(CloneSet::kind(&()).into_owned()),
-            name: Some(name),
-            namespace,
-            uid: Some(uid),
-            ..ObjectReference::default()
-        },
+        involved_object: about,
         type_: Some(if event.warning { "Warning" } else { "Normal" }.to_owned()),
         reason: Some(event.reason.to_owned()),
         message: Some(event.message),

@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use kruise_api::ids::{JobUid, NodeName, TaskId};
-use kruise_planner::cloneset::{PullReport, PullState, PullWish, gate_state, gate_wake, of_all};
+use kruise_planner::cloneset::{
+    PullReport, PullState, PullWish, gate_state, gate_wake, is_gate_task, of_all,
+};
 
 use prometheus_client::metrics::histogram::Histogram;
 
@@ -107,7 +109,7 @@ impl Pulls {
             let sets = self.sets.iter().filter(|(_, wanted)| on_node(wanted));
             touched.extend(sets.map(|(uid, _)| uid.clone()));
         }
-        for (task, status) in &node.tasks {
+        for (task, status) in node.tasks.iter().filter(|(task, _)| is_gate_task(task)) {
             let Some((set, key)) = self.by_task.get(task) else {
                 // Of an earlier leader, or of a wish that is gone.
                 self.unwanted.push(Effect::Release {

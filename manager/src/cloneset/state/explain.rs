@@ -32,6 +32,7 @@ impl State {
         snapshot.pulls = reports.as_ref();
         let mut told = explanation(&snapshot, &plan(&snapshot));
         told.writing = state.running;
+        told.in_place = self.downtimes.told(set.uid());
         Answer::Explained(Box::new(told))
     }
 }

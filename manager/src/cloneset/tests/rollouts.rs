@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use kruise_api::ids::ObjectKey;
 use serde_json::json;
 
+use super::super::handle::Answer;
 use super::super::space::Kind;
+use super::server::NAMESPACE;
 use super::world::{World, image_of, is_ready, set, text};
 
 fn ready(world: &World) -> usize {
@@ -38,6 +41,43 @@ async fn pods_are_added_and_taken_away() {
     let told = world.server.told();
     let count = |reason: &str| told.iter().filter(|event| event.reason == reason).count();
     assert_eq!((count("SuccessfulCreate"), count("SuccessfulDelete")), (5, 3));
+}
+
+#[tokio::test(start_paused = true)]
+async fn how_long_containers_were_down_is_told_once_per_pod_and_kept_by_revision() {
+    let world = World::new();
+    world.server.put(Kind::Set, set(3, "a:1", &json!({})));
+    world.settled(3, |_| {}).await;
+    world.change_spec(&set(3, "a:2", &json!({}))["spec"]);
+    world.settled(3, |_| {}).await;
+    let told = world.server.told();
+    let updated = told.iter().filter(|event| event.reason == "InPlaceUpdated");
+    let texts: BTreeSet<&str> = updated.clone().map(|event| event.message.as_str()).collect();
+    assert_eq!(updated.count(), 3, "one for each pod: {told:#?}");
+    assert!(
+        texts
+            .iter()
+            .all(|text| text.ends_with("only whole seconds are known")),
+        "{texts:?}"
+    );
+    let asked = world.handle.explain(ObjectKey::new(NAMESPACE, "web")).await;
+    let Ok(Answer::Explained(told)) = asked else {
+        panic!("{asked:?}");
+    };
+    let [measured] = &told.in_place[..] else {
+        panic!("pods that were created are not measured: {:?}", told.in_place);
+    };
+    assert_eq!(measured.revision, told.update_revision);
+    assert_eq!(
+        (
+            measured.pods,
+            measured.pods_in_whole_seconds,
+            measured.pods_not_known
+        ),
+        (3, 3, 0)
+    );
+    assert_eq!(measured.slowest.len(), 3);
+    assert!(measured.p50.is_some() && measured.longest.is_some());
 }
 
 #[tokio::test(start_paused = true)]

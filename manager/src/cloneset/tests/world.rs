@@ -207,9 +207,21 @@ fn tend(server: &Server, pod: &Value) {
             Some(id) if id != running => before["restartCount"].as_i64().unwrap_or(0) + 1,
             _ => before["restartCount"].as_i64().unwrap_or(0),
         };
+        let last = match before["containerID"].as_str() {
+            // Down for as long as this kubelet takes from one look to the next, which is nothing in whole seconds.
+            Some(id) if id != format!("containerd://{name}-{restarts}") => json!({"terminated": {
+                "exitCode": 0, "containerID": id, "finishedAt": &now,
+            }}),
+            _ => before["lastState"].clone(),
+        };
+        let started = match before["state"]["running"]["startedAt"].as_str() {
+            Some(started) if before["restartCount"] == restarts => started.to_owned(),
+            _ => now.clone(),
+        };
         pod["status"]["containerStatuses"] = json!([{
             "name": "main", "image": image, "imageID": running, "ready": true, "restartCount": restarts,
-            "containerID": format!("containerd://{name}-{restarts}"), "state": {"running": {"startedAt": null}},
+            "containerID": format!("containerd://{name}-{restarts}"), "state": {"running": {"startedAt": started}},
+            "lastState": last,
         }]);
         set_condition(pod, "ContainersReady", true, &now);
         let gate = condition(pod, names::IN_PLACE_READY) == Some("True");

@@ -1,6 +1,7 @@
 //! Tables, objects of a running OpenKruise, and random templates.
 
 mod decide;
+mod downtime;
 mod finished;
 mod random;
 mod write;

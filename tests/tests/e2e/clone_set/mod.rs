@@ -1,6 +1,7 @@
 //! CloneSets, with real pods: every promise about pods is judged by a witness that sees each version of each of them.
 
 mod claims;
+mod downtime;
 mod hooks;
 mod pull_gate;
 mod scaling;
