@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::SignedDuration;
 use kruise_api::ids::{NodeName, TaskId};
 use kruise_planner::cloneset::PodView;
 use kruise_planner::inplace::{
@@ -22,6 +23,7 @@ use super::event::{Effect, Now};
 use super::metrics::CloneSetMetrics;
 use super::ports::{PodName, Told};
 use crate::engine::guests::GuestNode;
+use crate::telemetry::{Parent, Place, Span};
 
 /// An agent that has not said it by then is waited for no longer.
 const ANSWER_WITHIN: Duration = Duration::from_secs(10);
@@ -80,6 +82,10 @@ pub(super) struct Downtimes {
     /// By the UID of the set; the latest revision last.
     sets: BTreeMap<String, Vec<Measured>>,
     effects: Vec<Effect>,
+    /// By the UID of the set: the trace of its update, if anybody traces it.
+    traces: BTreeMap<String, Parent>,
+    /// Containers that were down, to be told as spans.
+    untold: Vec<(Parent, PodName, Gap)>,
     metrics: CloneSetMetrics,
 }
 
@@ -89,6 +95,11 @@ impl Downtimes {
             metrics,
             ..Self::default()
         }
+    }
+
+    /// The trace that what happens to pods of a set belongs to.
+    pub(super) fn trace(&mut self, set: &str, parent: Parent) {
+        self.traces.insert(set.to_owned(), parent);
     }
 
     /// A newer version of a pod than any before.
@@ -226,6 +237,11 @@ impl Downtimes {
                 message: text,
             },
         });
+        if let Some(parent) = self.traces.get(&done.set) {
+            let spans = downtime.gaps.iter();
+            let spans = spans.map(|gap| (*parent, done.pod.clone(), gap.clone()));
+            self.untold.extend(spans);
+        }
         let measured = self.revision(&done.set, &done.revision);
         if !downtime.unknown.is_empty() {
             measured.unknown.insert(done.pod.name.clone());
@@ -262,6 +278,9 @@ impl Downtimes {
         for task in late {
             self.answered(&task, None);
         }
+        for (parent, pod, gap) in std::mem::take(&mut self.untold) {
+            self.metrics.traces.tell(span(parent, &pod, &gap, now));
+        }
         std::mem::take(&mut self.effects)
     }
 
@@ -273,12 +292,31 @@ impl Downtimes {
     /// Sets that are gone are forgotten.
     pub(super) fn keep_sets(&mut self, is_there: impl Fn(&str) -> bool) {
         self.sets.retain(|set, _| is_there(set));
+        self.traces.retain(|set, _| is_there(set));
     }
 
     /// What was measured of a set, the latest revision first.
     pub(super) fn told(&self, set: &str) -> Vec<inspect::InPlaceDowntime> {
         let all = self.sets.get(set).into_iter().flatten().rev();
         all.map(Measured::told).collect()
+    }
+}
+
+/// As long as it was measured, and over when it is known: the clocks of two machines are never compared.
+fn span(parent: Parent, pod: &PodName, gap: &Gap, now: Now) -> Span {
+    let took = SignedDuration::try_from(gap.span).unwrap_or_default();
+    Span {
+        parent,
+        place: Place::Below(format!("down {} {}", pod.uid, gap.container)),
+        name: "container down".into(),
+        start: now.wall.saturating_sub(took).unwrap_or(now.wall),
+        end: now.wall,
+        about: vec![
+            ("k8s.namespace.name", pod.namespace.clone()),
+            ("k8s.pod.name", pod.name.clone()),
+            ("k8s.container.name", gap.container.clone()),
+        ],
+        error: None,
     }
 }
 

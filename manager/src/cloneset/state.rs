@@ -354,6 +354,9 @@ impl State {
         let makes_jobs = |action: &Action| matches!(action, Action::CreateImagePullJob { .. });
         if self.gates.pull_gate && !plan.actions.iter().any(makes_jobs) {
             let trace = self.metrics.traces.of_update(Some(uid), &set.set.spec.template);
+            if let Some(trace) = trace {
+                self.downtimes.trace(uid, trace);
+            }
             let setting = Setting {
                 namespace,
                 name,
