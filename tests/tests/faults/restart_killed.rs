@@ -195,7 +195,7 @@ async fn fresh_agents(product: &Product) -> Result<()> {
             .await?;
     }
     let wanted = product.cluster.nodes().len();
-    wait_for("fresh agents", Duration::from_secs(60), async || {
+    wait_for("fresh agents", Duration::from_secs(120), async || {
         let agents = product.pods("daemon").await?;
         let good = |pod: &&Pod| {
             pod.metadata.deletion_timestamp.is_none()

@@ -120,7 +120,7 @@ impl Level {
 }
 
 /// Every test that needs no cluster. Files of integration tests are named, because those of the cluster are not among them.
-const UNIT: [&str; 13] = [
+const UNIT: [&str; 17] = [
     "--lib",
     "--bins",
     "--test",
@@ -129,6 +129,10 @@ const UNIT: [&str; 13] = [
     "chart",
     "--test",
     "argocd",
+    "--test",
+    "alerts",
+    "--test",
+    "compatible",
     "--test",
     "containerd",
     "--test",
