@@ -54,20 +54,34 @@ async fn containers_start_in_the_order_of_their_priorities() -> Result<()> {
     let image = push_idle_image(&product, "1").await?;
     let pods: Api<Pod> = Api::namespaced(product.client.clone(), &product.namespace);
     let container = |name: &str, priority: &str| json!({"name": name, "image": image, "env": [{"name": "KRUISE_CONTAINER_PRIORITY", "value": priority}]});
-    let containers = json!([container("last", "-5"), container("middle", "0"), container("first", "9")]);
+    let containers = json!([
+        container("last", "-5"),
+        container("middle", "0"),
+        container("first", "9")
+    ]);
     make(&pods, "by-number", json!({}), containers).await?;
     let (_, times) = ready(&pods, "by-number").await?;
     let at = |name: &str| times.iter().find(|(own, _)| own == name).map(|(_, at)| *at);
-    assert!(at("first") <= at("middle") && at("middle") <= at("last"), "{times:?}");
+    assert!(
+        at("first") <= at("middle") && at("middle") <= at("last"),
+        "{times:?}"
+    );
     let maps: Api<ConfigMap> = Api::namespaced(product.client.clone(), &product.namespace);
     let map = maps.get("by-number-barrier").await?;
     let keys: Vec<String> = map.data.unwrap_or_default().into_keys().collect();
     assert_eq!(keys, ["p_-5", "p_0", "p_9"]);
     let owners = map.metadata.owner_references.context("owned by the pod")?;
-    assert_eq!((owners[0].kind.as_str(), owners[0].name.as_str()), ("Pod", "by-number"));
+    assert_eq!(
+        (owners[0].kind.as_str(), owners[0].name.as_str()),
+        ("Pod", "by-number")
+    );
     wait_for("the note", TWO_MINUTES, async || {
         let pod = pods.get("by-number").await?;
-        match pod.metadata.annotations.is_some_and(|all| all.contains_key(COMPLETED)) {
+        match pod
+            .metadata
+            .annotations
+            .is_some_and(|all| all.contains_key(COMPLETED))
+        {
             true => Ok(Seen::Done(())),
             false => not_yet("not yet".to_owned()),
         }
@@ -85,7 +99,13 @@ async fn the_annotation_starts_them_as_they_are_listed() -> Result<()> {
     let pods: Api<Pod> = Api::namespaced(product.client.clone(), &product.namespace);
     let container = |name: &str| json!({"name": name, "image": image});
     let annotations = json!({"apps.kruise.io/container-launch-priority": "Ordered"});
-    make(&pods, "listed", annotations, json!([container("one"), container("two")])).await?;
+    make(
+        &pods,
+        "listed",
+        annotations,
+        json!([container("one"), container("two")]),
+    )
+    .await?;
     let (_, times) = ready(&pods, "listed").await?;
     let at = |name: &str| times.iter().find(|(own, _)| own == name).map(|(_, at)| *at);
     assert!(at("one") <= at("two"), "{times:?}");
