@@ -3,6 +3,7 @@
 mod claims;
 mod hooks;
 mod pull_gate;
+mod restarts;
 mod scaling;
 mod updates;
 
