@@ -135,6 +135,7 @@ fn play(case: Case, pods: usize) -> Play {
         claims: Vec::new(),
         revisions: Vec::new(),
         jobs: Vec::new(),
+        requests: Vec::new(),
         nodes: BTreeMap::new(),
         writes: Writes::default(),
         gates: Gates::default(),

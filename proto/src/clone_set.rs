@@ -177,6 +177,7 @@ mod tests {
             claims: Vec::new(),
             revisions: Vec::new(),
             jobs: Vec::new(),
+            requests: Vec::new(),
             nodes: &nodes,
             pulls: None,
             writes: &writes,

@@ -7,6 +7,7 @@ pub mod convert;
 pub mod defaults;
 pub mod limit;
 pub mod names;
+pub mod restart;
 mod spec;
 mod status;
 mod strategy;
@@ -17,7 +18,7 @@ pub use spec::{
     CloneSet, CloneSetSpec, DEFAULT_REPLICAS, DEFAULT_REVISION_HISTORY_LIMIT, Lifecycle, LifecycleHook,
     NO_PROGRESS_DEADLINE, ScaleStrategy, TemplateError,
 };
-pub use status::{CloneSetCondition, CloneSetStatus, conditions, reasons};
+pub use status::{CloneSetCondition, CloneSetStatus, RestartStatus, conditions, reasons};
 pub use strategy::{
     DEFAULT_MAX_UNAVAILABLE, InPlaceUpdateStrategy, OrderPriority, PriorityStrategy, RollingUpdate,
     ScatterTerm, UpdatePolicy, UpdateStrategy, WeightPriority, policies, types,

@@ -59,6 +59,15 @@ pub const PREDOWNLOAD_CREATED: &str = "apps.kruise.io/pre-predownload-created";
 /// Label that upstream puts on a ControllerRevision that it decided not to pre-download. Not written here.
 pub const PREDOWNLOAD_IGNORED: &str = "apps.kruise.io/image-predownload-ignored";
 
+/// Annotation of a set: any new value has the containers of all its pods restarted in place, once.
+pub const RESTART: &str = "apps.kruise.io/restart";
+/// Annotation of a set: most pods that may be unavailable while they are restarted, a number or a percentage of replicas. Left out, it means 1.
+pub const RESTART_MAX_UNAVAILABLE: &str = "apps.kruise.io/restart-max-unavailable";
+/// Annotation of a set: containers to restart, with commas between. Left out, all of them.
+pub const RESTART_CONTAINERS: &str = "apps.kruise.io/restart-containers";
+/// Annotation of a set: `true` stops the next container of a pod only when the one before is ready again.
+pub const RESTART_ORDERED: &str = "apps.kruise.io/restart-ordered";
+
 /// Annotation of a set: what the version that it was converted to has no place for. Read when it is converted back.
 pub const CONVERSION_PARKED: &str = "apps.kruise.io/cloneset-conversion";
 

@@ -74,6 +74,44 @@ pub struct CloneSetStatus {
     /// Number of the last instance id that was given out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance_seq: Option<i64>,
+    /// The last restart that annotation apps.kruise.io/restart asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart: Option<RestartStatus>,
+}
+
+/// How far a restart of all pods is. It stays when it is over, so that none is done twice.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartStatus {
+    /// Value of the annotation.
+    #[serde(default)]
+    pub run: String,
+    /// When it began. Pods that were made later need no restart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// Pods that were there when it began, and still are.
+    #[serde(default)]
+    pub total: i32,
+    /// Of those, restarted and available again.
+    #[serde(default)]
+    pub done: i32,
+    /// Of those, not restarted. From the first one on no other pod is restarted.
+    #[serde(default)]
+    pub failed: i32,
+    /// When all pods were done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_at: Option<Time>,
+    /// Why it was stopped.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+}
+
+impl RestartStatus {
+    /// Whether nothing more is done for it.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.completed_at.is_some() || !self.message.is_empty()
+    }
 }
 
 /// One condition.

@@ -16,6 +16,8 @@ pub const SYNC_CONTAINER_STATUSES: &str = "crr.apps.kruise.io/sync-container-sta
 pub const ADMITTED: &str = "crr.apps.kruise.io/admitted";
 /// Annotation: what the restart of each container took, as JSON, once the request has ended.
 pub const RESTART_REPORT: &str = "crr.apps.kruise.io/restart-report";
+/// Label: name of the run that the request belongs to, for requests that restart a workload pod by pod.
+pub const RESTART_RUN: &str = "crr.apps.kruise.io/restart-run";
 /// Label of virtual nodes and of what belongs to them.
 pub const TYPE: &str = "type";
 /// Value of [`TYPE`].

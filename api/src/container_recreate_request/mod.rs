@@ -3,10 +3,12 @@
 //! - this module: spec and status of v1beta1, which is stored; spec and status of [`v1alpha1`] differ in where two facts are kept.
 //! - [`admission`]: what a request must be, and what is filled in, as a pure function.
 //! - [`conversion`]: between the versions.
+//! - [`run`]: requests that belong together, as they restart a workload pod by pod.
 
 pub mod admission;
 pub mod conversion;
 pub mod keys;
+pub mod run;
 mod status;
 pub mod v1alpha1;
 

@@ -6,6 +6,7 @@ use anyhow::{Context as _, Result, bail};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kruise_api::clone_set::{CloneSet, convert, v1alpha1};
+use kruise_api::container_recreate_request::{ContainerRecreateRequest, keys};
 use kruise_api::image_pull_job::ImagePullJob;
 use kruise_api::strict;
 use kube::api::{Api, ListParams};
@@ -24,6 +25,7 @@ pub(super) struct Objects {
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) revisions: Vec<ControllerRevision>,
     pub(super) jobs: Vec<ImagePullJob>,
+    pub(super) requests: Vec<ContainerRecreateRequest>,
     pub(super) nodes: Vec<Node>,
 }
 
@@ -49,6 +51,7 @@ impl Objects {
             "PersistentVolumeClaim" => self.claims.push(typed(value)?),
             "ControllerRevision" => self.revisions.push(typed(value)?),
             "ImagePullJob" => self.jobs.push(typed(value)?),
+            "ContainerRecreateRequest" => self.requests.push(typed(value)?),
             "Node" => self.nodes.push(typed(value)?),
             "" => bail!("{} has no kind", documents::title(value)),
             _ => {}
@@ -76,6 +79,7 @@ pub(super) async fn from_cluster(cluster: &Cluster, name: &str) -> Result<Object
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client(), namespace);
     let revisions: Api<ControllerRevision> = Api::namespaced(client(), namespace);
     let jobs: Api<ImagePullJob> = Api::namespaced(client(), namespace);
+    let requests: Api<ContainerRecreateRequest> = Api::namespaced(client(), namespace);
     let nodes: Api<Node> = Api::all(client());
     Ok(Objects {
         sets: vec![set],
@@ -83,6 +87,12 @@ pub(super) async fn from_cluster(cluster: &Cluster, name: &str) -> Result<Object
         claims: claims.list(&everything).await.context("claims")?.items,
         revisions: revisions.list(&everything).await.context("revisions")?.items,
         jobs: jobs.list(&everything).await.context("jobs")?.items,
+        // Only of those that belong to a run. Where the kind is not served there are none.
+        requests: requests
+            .list(&ListParams::default().labels(keys::RESTART_RUN))
+            .await
+            .map(|list| list.items)
+            .unwrap_or_default(),
         // Without the right to see nodes the plan is the same, but for the choice among pods of one zone.
         nodes: nodes
             .list(&everything)

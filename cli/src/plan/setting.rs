@@ -5,7 +5,9 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kruise_api::clone_set::CloneSet;
 use kruise_api::clone_set::defaults::{TemplateDefaults, fill};
-use kruise_planner::cloneset::{ClaimView, Gates, JobView, Play, PodView, RevisionView, Writes};
+use kruise_planner::cloneset::{
+    ClaimView, Gates, JobView, Play, PodView, RecreateView, RevisionView, Writes,
+};
 use kruise_planner::{job, revision};
 
 use super::objects::{Objects, node_labels};
@@ -25,11 +27,13 @@ pub(super) fn play(set: &CloneSet, objects: &Objects, gates: Gates, now: Timesta
         .jobs
         .iter()
         .filter(|job| here(&job.metadata) && controller(&job.metadata) == Some(&uid));
+    let requests = objects.requests.iter().filter(|request| here(&request.metadata));
     Play {
         pods: pods.map(|pod| PodView::of(pod, &gates)).collect(),
         claims: claims.map(ClaimView::of).collect(),
         revisions: revisions.map(RevisionView::of).collect(),
         jobs: jobs.map(JobView::of).collect(),
+        requests: requests.map(RecreateView::of).collect(),
         nodes: node_labels(&objects.nodes),
         writes: Writes::default(),
         set,

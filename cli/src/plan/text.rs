@@ -155,6 +155,9 @@ fn told(action: &Action) -> (String, &str, &'static str) {
         Action::PatchClaim { claim, reason, .. } => (verb("give claim to its pod"), claim, reason),
         Action::CreateImagePullJob { job, reason, .. } => (verb("create ImagePullJob"), job, reason),
         Action::DeleteImagePullJob { job, reason } => (verb("delete ImagePullJob"), job, reason),
+        Action::CreateContainerRecreateRequest { pod, reason, .. } => {
+            (verb("restart containers of pod"), pod, reason)
+        }
         Action::CreateRevision { revision, reason, .. } => (verb("create revision"), revision, reason),
         Action::PatchRevision { revision, reason, .. } => (verb("patch revision"), revision, reason),
         Action::DeleteRevision { revision, reason } => (verb("delete revision"), revision, reason),

@@ -1,10 +1,11 @@
 //! Which pods of a run are next, so that never more are down than may be.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 
 use k8s_openapi::api::core::v1::Pod;
-use kruise_api::container_recreate_request::{ContainerRecreateRequest, Phase, keys};
+use kruise_api::container_recreate_request::{ContainerRecreateRequest, keys};
+use kruise_planner::restart::bulk::{self, Came, Candidate, Turn};
 use serde_json::Value;
 
 /// How one pod of a run stands.
@@ -94,36 +95,22 @@ impl<'a> Run<'a> {
             .any(|standing| matches!(standing, Standing::Runs(_)))
     }
 
-    /// Pods to begin with now. A pod counts as down when it is not ready or its request runs, whatever the reason; one that is down anyway goes first,
-    /// since its restart takes nobody away.
+    /// Pods to begin with now.
     pub(super) fn next(&self) -> Vec<&'a Pod> {
-        let running = |name: &str| matches!(self.standings.get(name), Some(Standing::Runs(_)));
-        let down: BTreeSet<&str> = self
-            .pods
-            .iter()
-            .filter(|pod| !is_ready(pod) || running(name_of(pod)))
-            .map(name_of)
-            .collect();
-        let at_work = self.pods.iter().filter(|pod| running(name_of(pod))).count();
-        let mut free = self.max_unavailable.saturating_sub(down.len());
-        let mut room = self.max_unavailable.saturating_sub(at_work);
-        let mut waiting: Vec<&Pod> = self
-            .pods
-            .iter()
-            .filter(|pod| self.standings.get(name_of(pod)) == Some(&Standing::Waits))
-            .collect();
-        waiting.sort_by_key(|pod| (is_ready(pod), name_of(pod)));
-        let mut next = Vec::new();
-        for pod in waiting {
-            let costs = usize::from(!down.contains(name_of(pod)));
-            if room == 0 || free < costs {
-                break;
-            }
-            room -= 1;
-            free -= costs;
-            next.push(pod);
-        }
-        next
+        let candidate = |pod: &'a Pod| Candidate {
+            name: name_of(pod),
+            available: is_ready(pod),
+            turn: match self.standings.get(name_of(pod)) {
+                Some(Standing::Waits) => Turn::Waits,
+                Some(Standing::Runs(_)) => Turn::Runs,
+                _ => Turn::Over,
+            },
+        };
+        let candidates: Vec<Candidate<'a>> = self.pods.iter().map(candidate).collect();
+        bulk::next(&candidates, self.max_unavailable)
+            .into_iter()
+            .filter_map(|name| self.pods.iter().find(|pod| name_of(pod) == name))
+            .collect()
     }
 
     /// Pods that were restarted, the longest time down, and the sum.
@@ -155,32 +142,12 @@ fn standing(pod: &Pod, request: Option<&ContainerRecreateRequest>) -> Standing {
     let Some(request) = request else {
         return Standing::Waits;
     };
-    let status = request.status.as_ref();
-    let Some(status) = status.filter(|status| status.completion_time.is_some()) else {
-        let states = status.map(|status| status.container_recreate_states.as_slice());
-        let waits = states
-            .unwrap_or_default()
-            .iter()
-            .find(|state| !state.message.is_empty());
-        return Standing::Runs(waits.map_or_else(
-            || "being restarted".to_owned(),
-            |state| format!("{}: {}", state.name, state.message),
-        ));
-    };
-    let failed = status
-        .container_recreate_states
-        .iter()
-        .find(|state| state.phase == Phase::Failed);
-    if let Some(failed) = failed {
-        return Standing::Failed(format!("{}: {}", failed.name, failed.message));
+    match Came::of(request) {
+        Came::Runs(how) => Standing::Runs(how),
+        Came::Failed(why) => Standing::Failed(why),
+        Came::Succeeded if !is_ready(pod) => Standing::Unready,
+        Came::Succeeded => Standing::Done(down_seconds(request)),
     }
-    if let Some(message) = status.message.as_ref().filter(|message| !message.is_empty()) {
-        return Standing::Failed(message.clone());
-    }
-    if !is_ready(pod) {
-        return Standing::Unready;
-    }
-    Standing::Done(down_seconds(request))
 }
 
 fn down_seconds(request: &ContainerRecreateRequest) -> Option<f64> {
@@ -223,31 +190,16 @@ mod tests {
         .unwrap()
     }
 
-    fn next(pods: &[Pod], requests: &[ContainerRecreateRequest], max: usize) -> Vec<String> {
-        let run = Run::new(pods, requests, max);
-        run.next().iter().map(|pod| name_of(pod).to_owned()).collect()
-    }
-
     #[test]
-    fn never_more_down_than_may_be() {
-        let ready = [pod("a", true), pod("b", true), pod("c", true)];
-        assert_eq!(next(&ready, &[], 1), ["a"]);
-        assert_eq!(next(&ready, &[], 2), ["a", "b"]);
-        assert_eq!(next(&ready, &[request("a", None)], 1), [] as [&str; 0]);
-        assert_eq!(next(&ready, &[request("a", Some("Recreating"))], 2), ["b"]);
-        assert_eq!(next(&ready, &[request("a", Some("Succeeded"))], 1), ["b"]);
-    }
-
-    #[test]
-    fn a_pod_that_is_down_already_goes_first_and_holds_the_others_up() {
+    fn a_pod_that_is_restarted_and_not_ready_holds_the_others_up() {
+        let next = |pods: &[Pod], requests: &[ContainerRecreateRequest]| -> Vec<String> {
+            let run = Run::new(pods, requests, 1);
+            run.next().iter().map(|pod| name_of(pod).to_owned()).collect()
+        };
         let pods = [pod("a", true), pod("b", false), pod("c", true)];
-        assert_eq!(next(&pods, &[], 1), ["b"]);
-        assert_eq!(
-            next(&pods, &[request("b", Some("Succeeded"))], 1),
-            [] as [&str; 0],
-            "restarted, not ready yet"
-        );
-        assert_eq!(next(&pods, &[], 2), ["b", "a"]);
+        assert_eq!(next(&pods, &[]), ["b"]);
+        assert_eq!(next(&pods, &[request("b", Some("Succeeded"))]), [] as [&str; 0]);
+        assert_eq!(next(&pods[..1], &[request("a", None)]), [] as [&str; 0]);
     }
 
     #[test]

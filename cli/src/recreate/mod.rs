@@ -13,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
-use kruise_api::container_recreate_request::ContainerRecreateRequest;
+use kruise_api::container_recreate_request::run::RunName;
+use kruise_api::container_recreate_request::{ContainerRecreateRequest, keys};
 use kube::Api;
 use kube::api::{ListParams, PostParams};
 use tokio::time::Instant;
@@ -99,8 +100,9 @@ pub(crate) async fn run(global: &Global, args: RestartArgs) -> Result<Code> {
         )
         .into());
     }
-    let cluster = Cluster::new(global).await?;
     let name = args.run.clone().unwrap_or_else(request::run_name);
+    let name = RunName::of(&name).ok_or_else(|| Usage("--run: a name is needed".to_owned()))?;
+    let cluster = Cluster::new(global).await?;
     let session = Session {
         pods: Api::namespaced(cluster.client.clone(), &cluster.namespace),
         requests: Api::namespaced(cluster.client.clone(), &cluster.namespace),
@@ -131,7 +133,7 @@ struct Session<'a> {
     pods: Api<Pod>,
     requests: Api<ContainerRecreateRequest>,
     pods_of: target::PodsOf,
-    name: String,
+    name: RunName,
     args: &'a RestartArgs,
 }
 
@@ -146,7 +148,7 @@ impl Session<'_> {
         let mut announced = false;
         loop {
             let pods = self.pods_of.list(&self.pods).await?;
-            let label = ListParams::default().labels(&format!("{}={}", request::RUN_LABEL, self.name));
+            let label = ListParams::default().labels(&format!("{}={}", keys::RESTART_RUN, self.name));
             let requests = self
                 .requests
                 .list(&label)
@@ -184,7 +186,7 @@ impl Session<'_> {
             if !self.args.wait {
                 eprintln!(
                     "asked for; see kubectl get crr {}",
-                    request::name(&self.name, run.first())
+                    self.name.request_for(run.first())
                 );
                 return Ok(Code::Success);
             }

@@ -150,14 +150,14 @@ fn port(value: &Value, ports: &[Port]) -> Result<u16, String> {
         .ok_or_else(|| format!("preStop hook names a port that the container does not have: {value}"))
 }
 
-/// Runs it. Whoever calls gives up after `grace`; a command is killed by the runtime by then.
+/// Runs it. Whoever calls gives up after `grace`; a command is killed by the runtime by then. Answers where a request had to be made again without TLS.
 pub(super) async fn run(
     hook: &Hook,
     id: &str,
     pod_ips: &[String],
     grace: Duration,
     runtime: &dyn Runtime,
-) -> Result<(), String> {
+) -> Result<Option<String>, String> {
     let address = |host: &Option<String>| {
         host.clone()
             .or_else(|| pod_ips.first().cloned())
@@ -166,12 +166,12 @@ pub(super) async fn run(
     match hook {
         Hook::Sleep(span) => {
             tokio::time::sleep(*span).await;
-            Ok(())
+            Ok(None)
         }
         Hook::Exec(command) => {
             let containers = runtime.containers().ok_or("this runtime runs no commands")?;
             match containers.exec(id, command.clone(), grace).await {
-                Ok((0, _)) => Ok(()),
+                Ok((0, _)) => Ok(None),
                 Ok((code, printed)) => Err(format!(
                     "command {command:?} exited with {code}: {printed}, message: {printed:?}"
                 )),
@@ -182,36 +182,46 @@ pub(super) async fn run(
             let host = address(host)?;
             let connected = TcpStream::connect((host.as_str(), *port)).await;
             connected
-                .map(drop)
+                .map(|_| None)
                 .map_err(|error| format!("{host}:{port}: {error}"))
         }
         Hook::Http(get) => fetch(get, &address(&get.host)?).await,
     }
 }
 
-/// Any answer is one.
-async fn fetch(get: &Http, host: &str) -> Result<(), String> {
+/// Any answer is one. Says where it came without TLS although that was asked for.
+async fn fetch(get: &Http, host: &str) -> Result<Option<String>, String> {
     let failed = |error: &dyn std::fmt::Display| format!("{host}:{}: {error}", get.port);
     let connect = || TcpStream::connect((host.trim_matches(['[', ']']), get.port));
     let stream = connect().await.map_err(|error| failed(&error))?;
     if !get.https {
-        return ask(get, host, stream).await;
+        return ask(get, host, stream, true).await.map(|()| None);
     }
     let connector = TlsConnector::from(Arc::new(tls::anybody()));
     let name = rustls::pki_types::ServerName::try_from(host.to_owned()).map_err(|error| failed(&error))?;
     match connector.connect(name, stream).await {
-        Ok(stream) => ask(get, host, stream).await,
+        Ok(stream) => ask(get, host, stream, true).await.map(|()| None),
         Err(error) if tls::is_plain(&error) => {
-            // As the kubelet does: the peer speaks HTTP without TLS.
+            // As the kubelet does: the peer speaks HTTP without TLS. What was meant for TLS alone is not said in the clear.
             tracing::warn!(
                 host,
                 port = get.port,
                 "https hook answered without TLS; asking again without"
             );
             let stream = connect().await.map_err(|error| failed(&error))?;
-            ask(get, host, stream).await
+            ask(get, host, stream, false).await?;
+            Ok(Some(format!("{}:{}", bracketed(host), get.port)))
         }
         Err(error) => Err(failed(&error)),
+    }
+}
+
+/// A host as an address has it: IPv6 in brackets.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') {
+        format!("[{host}]")
+    } else {
+        host.to_owned()
     }
 }
 
@@ -219,15 +229,11 @@ async fn ask(
     get: &Http,
     host: &str,
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    with_secrets: bool,
 ) -> Result<(), String> {
     let failed = |error: &dyn std::fmt::Display| format!("{host}:{}: {error}", get.port);
-    let bracketed = if host.contains(':') && !host.starts_with('[') {
-        format!("[{host}]")
-    } else {
-        host.to_owned()
-    };
     let mut request = Request::get(&get.path)
-        .header(http::header::HOST, format!("{bracketed}:{}", get.port))
+        .header(http::header::HOST, format!("{}:{}", bracketed(host), get.port))
         .header(http::header::USER_AGENT, "kube-lifecycle/kruise-daemon")
         .header(http::header::ACCEPT, "*/*")
         .body(String::new())
@@ -235,6 +241,9 @@ async fn ask(
     for (name, value) in &get.headers {
         let name: HeaderName = name.parse().map_err(|error| failed(&error))?;
         let value: HeaderValue = value.parse().map_err(|error| failed(&error))?;
+        if name == http::header::AUTHORIZATION && !with_secrets {
+            continue;
+        }
         request.headers_mut().insert(name, value);
     }
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -287,5 +296,42 @@ mod tests {
         ] {
             assert!(parse(text).is_err(), "{text}");
         }
+    }
+
+    #[tokio::test]
+    async fn https_that_is_answered_without_tls_is_asked_again_without_secrets() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let heard = tokio::spawn(async move {
+            let mut heard = Vec::new();
+            for _ in 0..2 {
+                let (mut stream, _) = listener.accept().await.expect("a client");
+                let mut said = [0; 2048];
+                let length = stream.read(&mut said).await.expect("a request");
+                heard.push(String::from_utf8_lossy(&said[..length]).into_owned());
+                let answer = "HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n";
+                stream.write_all(answer.as_bytes()).await.expect("an answer");
+            }
+            heard
+        });
+        let get = Http {
+            host: None,
+            port,
+            path: "/bye".to_owned(),
+            https: true,
+            headers: vec![
+                ("Authorization".to_owned(), "secret".to_owned()),
+                ("X-Why".to_owned(), "restart".to_owned()),
+            ],
+        };
+        let asked_again = fetch(&get, "127.0.0.1").await;
+        assert_eq!(asked_again, Ok(Some(format!("127.0.0.1:{port}"))));
+        let heard = heard.await.expect("both requests");
+        assert!(heard[1].starts_with("GET /bye"), "{heard:?}");
+        assert!(heard[1].contains("x-why: restart"), "{heard:?}");
+        assert!(!heard[1].contains("secret"), "{heard:?}");
     }
 }

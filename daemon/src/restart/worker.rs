@@ -254,12 +254,16 @@ impl Worker {
             }
             Err(error) => Err(error),
         };
-        if let Err(error) = ended {
-            tracing::warn!(task = %self.id, container = found.name, error, "preStop hook failed; the container is stopped all the same");
-            self.change(index, |facts| {
-                facts.hook_error = error.chars().take(1024).collect();
-            })
-            .await;
+        match ended {
+            Ok(None) => {}
+            Ok(Some(place)) => self.change(index, |facts| facts.hook_fallback = place).await,
+            Err(error) => {
+                tracing::warn!(task = %self.id, container = found.name, error, "preStop hook failed; the container is stopped all the same");
+                self.change(index, |facts| {
+                    facts.hook_error = error.chars().take(1024).collect();
+                })
+                .await;
+            }
         }
     }
 

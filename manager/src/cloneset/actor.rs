@@ -239,7 +239,8 @@ impl<'a> Leading<'a> {
                     .spawn(async move { engine.guest(epoch, GuestChange::Forget { node, task }).await });
             }
             Effect::WatchAll => {
-                for kind in Kind::ALL.into_iter().filter(|kind| *kind != Kind::Set) {
+                let gates = self.actor.gates;
+                for kind in Kind::followed(&gates).filter(|kind| *kind != Kind::Set) {
                     self.forward(self.actor.cluster.follow(kind));
                 }
             }

@@ -8,6 +8,7 @@ mod change;
 mod create;
 mod keep;
 mod remove;
+mod restart;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -103,6 +104,7 @@ impl Carrier {
             self.create_all(sorted.creations).await;
             self.remove_all(sorted.removals).await;
             self.change_all(sorted.changes).await;
+            self.restart_all(sorted.restarts).await;
             self.keep_all(sorted.keeping).await;
         }
         self.write_status().await;
@@ -200,6 +202,7 @@ struct Sorted {
     creations: Vec<create::Creation>,
     removals: Vec<remove::Removal>,
     changes: Vec<Action>,
+    restarts: Vec<Action>,
     keeping: Vec<Action>,
 }
 
@@ -224,6 +227,7 @@ impl From<Vec<Action>> for Sorted {
                 | Action::Recreate { .. }
                 | Action::PatchPod { .. }
                 | Action::PatchClaim { .. } => sorted.changes.push(action),
+                Action::CreateContainerRecreateRequest { .. } => sorted.restarts.push(action),
                 Action::PatchRevision { .. }
                 | Action::CreateImagePullJob { .. }
                 | Action::DeleteImagePullJob { .. }
@@ -257,6 +261,7 @@ impl Sorted {
             (Step::Create, !self.creations.is_empty()),
             (Step::Delete, !self.removals.is_empty()),
             (Step::Update, !self.changes.is_empty()),
+            (Step::Restart, !self.restarts.is_empty()),
             (Step::Keep, !self.revisions.is_empty() || !self.keeping.is_empty()),
         ];
         steps

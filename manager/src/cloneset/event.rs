@@ -146,7 +146,7 @@ pub(crate) enum Effect {
     },
     /// Follow the labels of nodes from now on: a template spreads its pods by them.
     WatchNodes,
-    /// Follow pods, claims, revisions and jobs from now on: there is a set.
+    /// Follow pods, claims, revisions, jobs and requests from now on: there is a set.
     WatchAll,
 }
 
@@ -221,6 +221,8 @@ pub(crate) enum Step {
     Delete,
     /// Pods are changed.
     Update,
+    /// Requests to restart containers are made.
+    Restart,
     /// Revisions, jobs, the set itself.
     Keep,
 }

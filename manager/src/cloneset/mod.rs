@@ -8,7 +8,7 @@
 //! - `carry` does what a plan says, under the UIDs and versions that it was made from.
 //! - `ports` are what it needs of the world; `cluster` is the API server behind them.
 //!
-//! Pods, claims, revisions and jobs are followed once there is a set: a cluster without any pays for one watch.
+//! Pods, claims, revisions, jobs and requests to restart containers are followed once there is a set: a cluster without any pays for one watch.
 
 mod actor;
 mod ask;

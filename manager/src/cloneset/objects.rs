@@ -3,8 +3,9 @@
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use kruise_api::clone_set::CloneSet;
+use kruise_api::container_recreate_request::ContainerRecreateRequest;
 use kruise_api::image_pull_job::ImagePullJob;
-use kruise_planner::cloneset::{ClaimView, Gates, JobView, PodView, RevisionView};
+use kruise_planner::cloneset::{ClaimView, Gates, JobView, PodView, RecreateView, RevisionView};
 
 use super::space::Kind;
 use super::store::Kept;
@@ -53,6 +54,8 @@ pub(crate) enum Object {
     Revision(Box<RevisionView>),
     /// A pre-download job.
     Job(Owned<JobView>),
+    /// A request of a run.
+    Request(Box<RecreateView>),
 }
 
 impl Object {
@@ -63,6 +66,7 @@ impl Object {
             Self::Claim(_) => Kind::Claim,
             Self::Revision(_) => Kind::Revision,
             Self::Job(_) => Kind::Job,
+            Self::Request(_) => Kind::Request,
         }
     }
 
@@ -73,6 +77,7 @@ impl Object {
             Self::Claim(claim) => &claim.uid,
             Self::Revision(revision) => &revision.uid,
             Self::Job(job) => &job.uid,
+            Self::Request(request) => &request.uid,
         }
     }
 }
@@ -106,6 +111,12 @@ impl From<ImagePullJob> for Object {
             uid: meta.uid.clone().unwrap_or_default(),
             version: number(meta.resource_version.as_deref().unwrap_or_default()),
         })
+    }
+}
+
+impl From<ContainerRecreateRequest> for Object {
+    fn from(request: ContainerRecreateRequest) -> Self {
+        Self::Request(Box::new(RecreateView::of(&request)))
     }
 }
 
@@ -175,4 +186,4 @@ macro_rules! kept {
     )*};
 }
 
-kept!(PodView, ClaimView, RevisionView);
+kept!(PodView, ClaimView, RevisionView, RecreateView);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use kruise_planner::cloneset::{ClaimView, JobView, PodView, RevisionView};
+use kruise_planner::cloneset::{ClaimView, Gates, JobView, PodView, RecreateView, RevisionView};
 
 use super::objects::{Object, Owned, SetObject};
 use super::store::{Kept, Store, Told};
@@ -16,6 +16,7 @@ pub(super) struct Space {
     pub(super) claims: Store<ClaimView>,
     pub(super) revisions: Store<RevisionView>,
     pub(super) jobs: Store<Owned<JobView>>,
+    pub(super) requests: Store<RecreateView>,
     /// Names of pods by the UID of their controller; those without one under the empty text.
     by_controller: BTreeMap<String, BTreeSet<String>>,
 }
@@ -68,8 +69,20 @@ impl Space {
                     concerned.controller(owner.as_deref());
                 }
             }
+            Object::Request(request) => {
+                let pod = request.pod.clone();
+                if let Told::New(_) = put(&mut self.requests, *request, own_since) {
+                    self.concerns_pod(&pod, &mut concerned);
+                }
+            }
         }
         concerned
+    }
+
+    /// News about a pod's request. Of a pod that is nobody's, or not there, nobody needs to know.
+    fn concerns_pod(&self, pod: &str, concerned: &mut Concerned) {
+        let controller = self.pods.get(pod).and_then(|pod| pod.controller.clone());
+        concerned.uids.extend(controller);
     }
 
     fn put_pod(&mut self, pod: PodView, own_since: Option<Duration>, concerned: &mut Concerned) {
@@ -127,6 +140,11 @@ impl Space {
                     concerned.controller(job.controller.as_deref());
                 }
             }
+            Kind::Request => {
+                if let Some(request) = gone(&mut self.requests, name, uid, by_watch) {
+                    self.concerns_pod(&request.pod, &mut concerned);
+                }
+            }
         }
         concerned
     }
@@ -144,6 +162,7 @@ impl Space {
             Kind::Claim => self.claims.begin(),
             Kind::Revision => self.revisions.begin(),
             Kind::Job => self.jobs.begin(),
+            Kind::Request => self.requests.begin(),
         }
     }
 
@@ -159,6 +178,7 @@ impl Space {
             Kind::Claim => drop(self.claims.complete()),
             Kind::Revision => drop(self.revisions.complete()),
             Kind::Job => drop(self.jobs.complete()),
+            Kind::Request => drop(self.requests.complete()),
         }
     }
 
@@ -188,10 +208,19 @@ pub(crate) enum Kind {
     Revision,
     /// ImagePullJobs of sets.
     Job,
+    /// ContainerRecreateRequests of runs.
+    Request,
 }
 
 impl Kind {
-    pub(crate) const ALL: [Self; 5] = [Self::Set, Self::Pod, Self::Claim, Self::Revision, Self::Job];
+    const ALL: [Self; 6] = [
+        Self::Set,
+        Self::Pod,
+        Self::Claim,
+        Self::Revision,
+        Self::Job,
+        Self::Request,
+    ];
 
     /// As the API calls it.
     pub(crate) fn title(self) -> &'static str {
@@ -201,7 +230,16 @@ impl Kind {
             Self::Claim => "PersistentVolumeClaim",
             Self::Revision => "ControllerRevision",
             Self::Job => "ImagePullJob",
+            Self::Request => "ContainerRecreateRequest",
         }
+    }
+
+    /// Those that are followed: requests only where containers are restarted by them.
+    pub(crate) fn followed(gates: &Gates) -> impl Iterator<Item = Self> + use<> {
+        let restarts = gates.restarts;
+        Self::ALL
+            .into_iter()
+            .filter(move |kind| restarts || *kind != Self::Request)
     }
 }
 
@@ -242,6 +280,15 @@ impl Space {
             .collect()
     }
 
+    /// Requests about pods whose controller is the set.
+    pub(super) fn requests_for<'a>(&'a self, set: &SetObject) -> Vec<&'a RecreateView> {
+        let of_set = |request: &&RecreateView| {
+            let pod = self.pods.get(&request.pod);
+            pod.is_some_and(|pod| pod.controller.as_deref() == Some(set.uid()))
+        };
+        self.requests.iter().filter(of_set).collect()
+    }
+
     /// UID of an object.
     pub(super) fn uid(&self, kind: Kind, name: &str) -> Option<String> {
         let uid = match kind {
@@ -250,6 +297,7 @@ impl Space {
             Kind::Claim => self.claims.get(name)?.uid(),
             Kind::Revision => self.revisions.get(name)?.uid(),
             Kind::Job => self.jobs.get(name)?.uid(),
+            Kind::Request => self.requests.get(name)?.uid(),
         };
         Some(uid.to_owned())
     }
@@ -263,6 +311,7 @@ impl Space {
         add(Kind::Claim, self.claims.unconfirmed(now));
         add(Kind::Revision, self.revisions.unconfirmed(now));
         add(Kind::Job, self.jobs.unconfirmed(now));
+        add(Kind::Request, self.requests.unconfirmed(now));
         late
     }
 
@@ -275,6 +324,7 @@ impl Space {
             self.claims.has_unconfirmed(),
             self.revisions.has_unconfirmed(),
             self.jobs.has_unconfirmed(),
+            self.requests.has_unconfirmed(),
         ];
         any.contains(&true)
     }
@@ -287,6 +337,7 @@ impl Space {
             Kind::Claim => self.claims.confirm(name),
             Kind::Revision => self.revisions.confirm(name),
             Kind::Job => self.jobs.confirm(name),
+            Kind::Request => self.requests.confirm(name),
         }
     }
 }

@@ -277,7 +277,7 @@ impl State {
             self.follows_all = true;
             effects.push(Effect::WatchAll);
         }
-        if Kind::ALL.iter().any(|kind| !self.listed.contains(kind)) {
+        if Kind::followed(&self.gates).any(|kind| !self.listed.contains(&kind)) {
             return effects;
         }
         let due: Vec<(String, String, String)> = self
@@ -475,6 +475,7 @@ fn snapshot<'a>(
         claims: space.claims.iter().collect(),
         revisions: space.revisions_for(set),
         jobs: space.jobs_for(set),
+        requests: space.requests_for(set),
         nodes,
         pulls: None,
         writes,

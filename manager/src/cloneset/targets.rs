@@ -44,7 +44,8 @@ pub(super) fn seen(
             Action::DeletePod { pod, .. }
             | Action::UpdateInPlace { pod, .. }
             | Action::Recreate { pod, .. }
-            | Action::PatchPod { pod, .. } => (Kind::Pod, pod, &pods),
+            | Action::PatchPod { pod, .. }
+            | Action::CreateContainerRecreateRequest { pod, .. } => (Kind::Pod, pod, &pods),
             Action::DeleteClaim { claim, .. } | Action::PatchClaim { claim, .. } => {
                 (Kind::Claim, claim, &claims)
             }

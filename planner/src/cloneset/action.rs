@@ -123,6 +123,22 @@ pub enum Action {
         /// Why.
         reason: &'static str,
     },
+    /// Create the request by which containers of a pod are restarted in place. A name that exists is looked at before the next plan.
+    CreateContainerRecreateRequest {
+        /// Name.
+        request: String,
+        /// Pod.
+        pod: String,
+        /// Name of the run, for its label.
+        run: String,
+        /// Containers; all when there are none.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        containers: Vec<String>,
+        /// The next container only when the one before is ready again.
+        ordered: bool,
+        /// Why.
+        reason: &'static str,
+    },
     /// Create the revision of the template. Nothing else is done when it fails.
     CreateRevision {
         /// Name.

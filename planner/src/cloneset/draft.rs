@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
+use kruise_api::clone_set::RestartStatus;
 
 use super::action::Action;
 use super::plan::{PlanEvent, PullWish};
@@ -14,6 +15,8 @@ pub(super) struct Draft {
     pub(super) actions: Vec<Action>,
     pub(super) events: Vec<PlanEvent>,
     pub(super) pulls: Vec<PullWish>,
+    /// How far the restart of all pods is, where that was looked at.
+    pub(super) restart: Option<RestartStatus>,
     /// Why the update step failed, as far as it is decided here.
     pub(super) update_problem: Option<String>,
     /// Upkeep of pods by name, as indices of the actions.
@@ -87,6 +90,14 @@ impl Draft {
     pub(super) fn warn(&mut self, reason: &'static str, message: String) {
         self.events.push(PlanEvent {
             warning: true,
+            reason,
+            message,
+        });
+    }
+
+    pub(super) fn tell(&mut self, reason: &'static str, message: String) {
+        self.events.push(PlanEvent {
+            warning: false,
             reason,
             message,
         });

@@ -1,5 +1,7 @@
 //! What is so about a set and its pods, worked out once per plan.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use kruise_api::clone_set::{CloneSetSpec, Lifecycle, LifecycleHook, UpdatePolicy, names};
 
@@ -10,7 +12,7 @@ use super::limits::Limits;
 use super::numbers::Counts;
 use super::pod::{LifecycleState, PodView};
 use super::revisions::{Revisions, name_of};
-use super::snapshot::CloneSetSnapshot;
+use super::snapshot::{CloneSetSnapshot, RecreateView};
 use super::way::Ways;
 use crate::job::SelectError;
 
@@ -30,6 +32,8 @@ pub(super) struct Member<'a> {
     pub(super) ready: bool,
     /// Ready for minReadySeconds and in normal life.
     pub(super) available: bool,
+    /// A request to restart containers of it is not over. It is in service or not, and about to be out of it either way.
+    pub(super) restarting: bool,
     /// There may be something to keep up about it. Most pods need nothing, which keeps a pass over many of them short.
     pub(super) upkeep: bool,
 }
@@ -68,6 +72,8 @@ pub(super) struct Facts<'a> {
     pub(super) adopted: Vec<&'a PodView>,
     /// Pods of the set that have ended or are being deleted.
     pub(super) inactive: Vec<&'a PodView>,
+    /// Requests to restart containers, by the name of their pod.
+    pub(super) requests: BTreeMap<&'a str, Vec<&'a RecreateView>>,
     /// The highest number of an instance id that anybody knows of.
     pub(super) last_number: i64,
 }
@@ -92,6 +98,7 @@ impl<'a> Facts<'a> {
             released: Vec::new(),
             adopted: Vec::new(),
             inactive: Vec::new(),
+            requests: requests(snapshot),
             last_number: last_number(snapshot),
         };
         facts.sort_pods(&selector);
@@ -138,6 +145,14 @@ impl<'a> Facts<'a> {
             marked: !leaving && (view.marked || named()),
             ready: view.is_ready_for(0, self.now),
             available: view.is_available(self.min_ready(), self.now),
+            restarting: self.requests.get(view.name.as_str()).is_some_and(|requests| {
+                let of_pod =
+                    |request: &&&RecreateView| request.pod_uid.as_ref().is_none_or(|uid| *uid == view.uid);
+                requests
+                    .iter()
+                    .filter(of_pod)
+                    .any(|request| request.came.is_running())
+            }),
             upkeep: view.needs_upkeep() || self.snapshot.writes.held.contains_key(&view.name),
         }
     }
@@ -161,7 +176,7 @@ impl<'a> Facts<'a> {
                 counts.marked += 1;
                 counts.marked_old += old;
                 counts.marked_unavailable += i64::from(!member.available);
-            } else if !member.available {
+            } else if !member.available || member.restarting {
                 counts.unavailable += 1;
             }
         }
@@ -219,6 +234,17 @@ impl<'a> Facts<'a> {
         let named = || pod.name.strip_prefix(self.name)?.strip_prefix('-');
         pod.instance_id.as_deref().or_else(named)
     }
+}
+
+fn requests<'a>(snapshot: &CloneSetSnapshot<'a>) -> BTreeMap<&'a str, Vec<&'a RecreateView>> {
+    let mut by_pod: BTreeMap<&str, Vec<&RecreateView>> = BTreeMap::new();
+    for request in &snapshot.requests {
+        by_pod.entry(&request.pod).or_default().push(request);
+    }
+    for requests in by_pod.values_mut() {
+        requests.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+    by_pod
 }
 
 /// The highest number of an instance id that the status or a claim knows of.

@@ -24,6 +24,7 @@ mod progress;
 mod pulls;
 mod reason;
 mod refresh;
+mod restart;
 mod revisions;
 mod scale;
 mod scatter;
@@ -51,9 +52,10 @@ pub use pulls::{
     GateFacts, TaskSeen, cannot_be_had, gate_state, gate_task_id, gate_wake, is_gate_task, of_all, retry_at,
 };
 pub use reason::{Reason, Waiting};
+pub use restart::run_options;
 pub use snapshot::{
-    ClaimView, CloneSetSnapshot, Gates, Hold, JobView, PreDownload, PullReport, PullState, RevisionView,
-    Writes,
+    ClaimView, CloneSetSnapshot, Gates, Hold, JobView, PreDownload, PullReport, PullState, RecreateView,
+    RevisionView, Writes,
 };
 pub use status::selector_text;
 pub use told::Told;

@@ -142,6 +142,7 @@ impl Facts<'_> {
         self.pre_download(draft);
         if !self.scale(numbers, draft) {
             self.update(update, draft);
+            self.restart(update, draft);
         }
         self.clear_pods_to_delete(draft);
         let pods = self.members.iter().map(|member| member.view.revision_key);

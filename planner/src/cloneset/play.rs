@@ -10,7 +10,8 @@ use super::action::{Action, OwnerChange, PodPatch};
 use super::labels::Labels;
 use super::plan::{CloneSetPlan, plan};
 use super::pod::{GraceView, NotReadyKey, Phase, PodView, Readiness};
-use super::snapshot::{ClaimView, CloneSetSnapshot, Gates, JobView, RevisionView, Writes};
+use super::snapshot::{ClaimView, CloneSetSnapshot, Gates, JobView, RecreateView, RevisionView, Writes};
+use crate::restart::bulk::Came;
 use crate::revision::{self, short_hash as short};
 
 /// A set with everything around it, that plans are carried out on.
@@ -26,6 +27,8 @@ pub struct Play {
     pub revisions: Vec<RevisionView>,
     /// Pre-download jobs.
     pub jobs: Vec<JobView>,
+    /// Requests to restart containers.
+    pub requests: Vec<RecreateView>,
     /// Labels of nodes.
     pub nodes: BTreeMap<String, BTreeMap<String, String>>,
     /// What is remembered of earlier writes: nothing, unless a test says otherwise.
@@ -57,6 +60,7 @@ impl Play {
             claims: self.claims.iter().collect(),
             revisions: self.revisions.iter().collect(),
             jobs: self.jobs.iter().collect(),
+            requests: self.requests.iter().collect(),
             nodes: &self.nodes,
             pulls: None,
             writes: &self.writes,
@@ -133,6 +137,20 @@ impl Play {
                 terminating: false,
             }),
             Action::DeleteImagePullJob { job, .. } => self.jobs.retain(|known| known.name != *job),
+            Action::CreateContainerRecreateRequest {
+                request, pod, run, ..
+            } => {
+                let known = self.pods.iter().find(|known| known.name == *pod);
+                self.requests.push(RecreateView {
+                    name: request.clone(),
+                    uid: format!("uid-of-{request}"),
+                    resource_version: String::new(),
+                    run: Some(run.clone()),
+                    pod: pod.clone(),
+                    pod_uid: known.map(|pod| pod.uid.clone()),
+                    came: Came::Runs("being restarted".to_owned()),
+                });
+            }
             Action::CreateRevision { .. } | Action::PatchRevision { .. } | Action::DeleteRevision { .. } => {
                 self.revision(action);
             }
@@ -365,6 +383,14 @@ impl Play {
             }
             settle_readiness(pod, now);
             moved |= *pod != old;
+        }
+        for request in self
+            .requests
+            .iter_mut()
+            .filter(|request| request.came.is_running())
+        {
+            request.came = Came::Succeeded;
+            moved = true;
         }
         moved
     }

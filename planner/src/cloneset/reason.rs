@@ -80,6 +80,16 @@ reasons! {
     ContainerBatch,
     /// Pre-download of the new images waits for enough pods to be updated and ready.
     PreDownload,
+    /// The restart of all pods is held: the set is paused, or feature gate KruiseDaemon is off.
+    RestartHeld,
+    /// The restart of all pods waits until the update under way is over.
+    RestartUpdate,
+    /// As many pods are unavailable as the restart of all pods may take; these wait for their turn.
+    RestartBudget,
+    /// The containers of these pods are being restarted by requests.
+    Restarting,
+    /// The restart of all pods was stopped; the message says why. A new value of the annotation begins another.
+    RestartFailed,
     /// These pods are not ready.
     NotReady,
     /// These pods are ready, but not yet for minReadySeconds.

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 use kruise_api::clone_set::CloneSet;
 
 use super::pod::PodView;
+use crate::restart::bulk::Came;
 
 /// One CloneSet and everything that bears on it, at one moment.
 #[derive(Clone, Debug)]
@@ -22,6 +23,8 @@ pub struct CloneSetSnapshot<'a> {
     pub revisions: Vec<&'a RevisionView>,
     /// ImagePullJobs whose controller is the set.
     pub jobs: Vec<&'a JobView>,
+    /// Requests of any run to restart containers of pods of the set.
+    pub requests: Vec<&'a RecreateView>,
     /// Labels of nodes by name, for topology keys. Nodes without pods of the set may be left out.
     pub nodes: &'a BTreeMap<String, BTreeMap<String, String>>,
     /// What agents say about images, by pod. None when nobody is to be waited for: the pull gate is off or there are no agents.
@@ -101,6 +104,25 @@ pub struct RevisionView {
     pub data: serde_json::Value,
 }
 
+/// A ContainerRecreateRequest of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RecreateView {
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// Version that was read.
+    pub resource_version: String,
+    /// Label: the run.
+    pub run: Option<String>,
+    /// Pod.
+    pub pod: String,
+    /// UID of the pod, once that is known.
+    pub pod_uid: Option<String>,
+    /// How it went so far.
+    pub came: Came,
+}
+
 /// An ImagePullJob of the set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobView {
@@ -175,6 +197,8 @@ pub struct Gates {
     /// InPlacePullGate: a pod goes on serving until its new images are on its node. Says whether the caller is to look after that; the planner goes by
     /// [`CloneSetSnapshot::pulls`].
     pub pull_gate: bool,
+    /// KruiseDaemon: containers are restarted in place by requests.
+    pub restarts: bool,
     /// Flag `--cloneset-scaling-exclude-preparing-delete`.
     pub exclude_preparing_delete: bool,
 }
@@ -189,6 +213,7 @@ impl Default for Gates {
             vertical_scaling: false,
             pre_download: PreDownload::BySettings,
             pull_gate: true,
+            restarts: true,
             exclude_preparing_delete: false,
         }
     }

@@ -32,6 +32,7 @@ impl Facts<'_> {
             conditions: Vec::new(),
             label_selector: selector_text(&self.spec.selector),
             instance_seq: self.instance_seq(draft),
+            restart: draft.restart.take().or_else(|| stored.restart.clone()),
         };
         // Ready or not: what counts is that no pod comes from an older revision any more.
         if status.updated_replicas == wanted && status.replicas == wanted {
@@ -41,6 +42,7 @@ impl Facts<'_> {
             self.wake_for_availability(draft);
         }
         status.conditions = self.conditions(&stored, &status, draft);
+        super::restart::coalesce(&stored, &mut status);
         status
     }
 
@@ -154,7 +156,7 @@ impl Facts<'_> {
 }
 
 /// Times in the API have whole seconds; with others the same status would be written again and again.
-fn whole_seconds(at: jiff::Timestamp) -> jiff::Timestamp {
+pub(super) fn whole_seconds(at: jiff::Timestamp) -> jiff::Timestamp {
     jiff::Timestamp::from_second(at.as_second()).unwrap_or(at)
 }
 

@@ -29,6 +29,9 @@ impl Action {
             Self::PatchClaim { claim, reason, .. } => told("PatchClaim", claim, reason),
             Self::CreateImagePullJob { job, reason, .. } => told("CreateImagePullJob", job, reason),
             Self::DeleteImagePullJob { job, reason } => told("DeleteImagePullJob", job, reason),
+            Self::CreateContainerRecreateRequest { request, reason, .. } => {
+                told("CreateContainerRecreateRequest", request, reason)
+            }
             Self::CreateRevision { revision, reason, .. } => told("CreateRevision", revision, reason),
             Self::PatchRevision { revision, reason, .. } => told("PatchRevision", revision, reason),
             Self::DeleteRevision { revision, reason } => told("DeleteRevision", revision, reason),

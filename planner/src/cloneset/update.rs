@@ -97,7 +97,8 @@ impl Facts<'_> {
     fn walk(&self, order: &[usize], numbers: &Numbers, target: Target, draft: &mut Draft) {
         let limit = numbers.update_max_unavailable;
         let for_broken = limit.max(self.limits.max_unavailable).max(1);
-        let mut unavailable = length(self.members.iter().filter(|member| !member.available).count());
+        let down = |member: &&Member<'_>| !member.available || member.restarting;
+        let mut unavailable = length(self.members.iter().filter(down).count());
         let pending = |member: &&Member<'_>| !member.available && target.is_reached(member);
         let mut on_the_way = length(self.members.iter().filter(pending).count());
         let (deferred, ready): (Vec<usize>, Vec<usize>) = order

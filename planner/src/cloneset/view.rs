@@ -7,13 +7,15 @@ use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{ContainerStatus, PersistentVolumeClaim, Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kruise_api::clone_set::names;
+use kruise_api::container_recreate_request::{ContainerRecreateRequest, keys};
 use kruise_api::features::FeatureGates;
 use kruise_api::image_pull_job::ImagePullJob;
 
 use super::labels::Labels;
 use super::pod::{GraceView, InPlaceView, NextBatch, Phase, PodView, Readiness};
-use super::snapshot::{ClaimView, Gates, JobView, PreDownload, RevisionView};
+use super::snapshot::{ClaimView, Gates, JobView, PreDownload, RecreateView, RevisionView};
 use crate::inplace::{Options, Progress, progress, runs};
+use crate::restart::bulk::Came;
 
 impl PodView {
     /// Reads a pod. To be done once per version of it.
@@ -100,6 +102,7 @@ impl Gates {
                 Some(false) => PreDownload::Never,
             },
             pull_gate: gates.enabled("InPlacePullGate") && gates.enabled("KruiseDaemon"),
+            restarts: gates.enabled("KruiseDaemon"),
             exclude_preparing_delete: false,
         }
     }
@@ -146,6 +149,23 @@ impl RevisionView {
             labels: meta.labels.clone().unwrap_or_default(),
             annotations: meta.annotations.clone().unwrap_or_default(),
             data: revision.data.clone().map(|data| data.0).unwrap_or_default(),
+        }
+    }
+}
+
+impl RecreateView {
+    /// Reads a request.
+    #[must_use]
+    pub fn of(request: &ContainerRecreateRequest) -> Self {
+        let meta = &request.metadata;
+        Self {
+            name: meta.name.clone().unwrap_or_default(),
+            uid: meta.uid.clone().unwrap_or_default(),
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            run: label(meta, keys::RESTART_RUN),
+            pod: request.spec.pod_name.clone(),
+            pod_uid: label(meta, keys::POD_UID),
+            came: Came::of(request),
         }
     }
 }

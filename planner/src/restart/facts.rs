@@ -59,6 +59,9 @@ pub struct ContainerFacts {
     pub elsewhere: bool,
     /// Why its hook failed; empty if it did not.
     pub hook_error: String,
+    /// Where its hook was asked again without TLS, and did well; empty if that was not so.
+    #[serde(default)]
+    pub hook_fallback: String,
     /// Why it could not be stopped; empty if it was.
     pub error: String,
     /// When the hook began, by the node's clock.
@@ -82,6 +85,7 @@ impl ContainerFacts {
             killed: false,
             elsewhere: false,
             hook_error: String::new(),
+            hook_fallback: String::new(),
             error: String::new(),
             hook_began: None,
             stop_began: None,

@@ -4,8 +4,10 @@
 //! - [`node`]: what the agent does about one container, from what its runtime says.
 //! - [`facts`]: the words in which the agent tells the leader.
 //! - [`lock`]: the readiness lock of a pod, which several controllers hold together.
+//! - [`bulk`]: whose turn is next when all pods of a workload are restarted.
 //! - [`check`]: what must hold between any two stored states of a request, for tests.
 
+pub mod bulk;
 pub mod check;
 pub mod facts;
 pub mod lock;

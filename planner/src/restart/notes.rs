@@ -30,6 +30,18 @@ pub(super) fn notes(request: &RequestView<'_>) -> Vec<EventNote> {
                 message: named(facts),
             });
         }
+        if !facts.hook_fallback.is_empty() {
+            notes.push(EventNote {
+                container: Some(facts.name.clone()),
+                reason: "LifecycleHTTPFallback",
+                warning: true,
+                // The kubelet's words.
+                message: format!(
+                    "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
+                    facts.hook_fallback
+                ),
+            });
+        }
     }
     notes
 }

@@ -46,6 +46,9 @@ pub struct ContainerRestart {
     /// Set once another instance has come after it.
     #[prost(message, optional, tag = "11")]
     pub successor: ::core::option::Option<container_restart::Successor>,
+    /// Where an HTTPS preStop hook was answered without TLS and did well when asked again without, as HOST:PORT; empty if that was not so.
+    #[prost(string, tag = "12")]
+    pub hook_fallback: ::prost::alloc::string::String,
 }
 /// Nested message and enum types in `ContainerRestart`.
 pub mod container_restart {

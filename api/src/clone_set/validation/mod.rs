@@ -13,6 +13,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::restart::RestartWish;
 use super::{CloneSet, NO_PROGRESS_DEADLINE, names, v1alpha1};
 use crate::admission::{check_label_selector, is_label_key, is_label_value, is_subdomain};
 use crate::features::FeatureGates;
@@ -207,6 +208,11 @@ pub fn check_delete(metadata: &ObjectMeta, replicas: i32, gates: &FeatureGates) 
 
 fn check(parts: &Parts<'_>, report: &mut Report) {
     check_metadata(parts.metadata, report);
+    if let Err(problems) = RestartWish::of(parts.metadata) {
+        for problem in problems {
+            report.refuse(format!("metadata.annotations[{}]", problem.key), problem.message);
+        }
+    }
     if let Some(replicas) = parts.replicas.filter(|replicas| *replicas < 0) {
         report.refuse(
             "spec.replicas",

@@ -216,6 +216,7 @@ impl Object {
             Self::Revision(revision) => revision.resource_version.clone(),
             // Nobody patches jobs.
             Self::Job(_) => String::new(),
+            Self::Request(request) => request.resource_version.clone(),
         }
     }
 }

@@ -15,6 +15,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kruise_api::clone_set::CloneSet;
+use kruise_api::container_recreate_request::ContainerRecreateRequest;
 use kruise_api::image_pull_job::ImagePullJob;
 use kruise_api::reference::ImageRef;
 use kruise_planner::cloneset::Gates;
@@ -78,7 +79,13 @@ macro_rules! known {
     )*};
 }
 
-known!(CloneSet, PersistentVolumeClaim, ControllerRevision, ImagePullJob);
+known!(
+    CloneSet,
+    PersistentVolumeClaim,
+    ControllerRevision,
+    ImagePullJob,
+    ContainerRecreateRequest
+);
 
 /// Calls a method with the type that belongs to a kind.
 macro_rules! for_kind {
@@ -89,6 +96,7 @@ macro_rules! for_kind {
             Kind::Claim => $self.$method::<PersistentVolumeClaim>($($argument),*).boxed(),
             Kind::Revision => $self.$method::<ControllerRevision>($($argument),*).boxed(),
             Kind::Job => $self.$method::<ImagePullJob>($($argument),*).boxed(),
+            Kind::Request => $self.$method::<ContainerRecreateRequest>($($argument),*).boxed(),
         }
     };
 }

@@ -5,6 +5,7 @@ use futures::{Stream, StreamExt};
 use k8s_openapi::api::apps::v1::ControllerRevision;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kruise_api::clone_set::{CloneSet, names};
+use kruise_api::container_recreate_request::{ContainerRecreateRequest, keys};
 use kruise_api::image_pull_job::ImagePullJob;
 use kruise_planner::cloneset::Gates;
 use kube::core::PartialObjectMeta;
@@ -33,6 +34,9 @@ pub(super) fn follow(kube: &kubeapi::Api, kind: Kind, gates: Gates) -> BoxStream
         Kind::Claim => of::<PersistentVolumeClaim>(kube, kind, config().labels(names::INSTANCE_ID), gates),
         Kind::Revision => of::<ControllerRevision>(kube, kind, config().labels(names::REVISION_HASH), gates),
         Kind::Job => of::<ImagePullJob>(kube, kind, config().labels(names::REVISION_HASH), gates),
+        Kind::Request => {
+            of::<ContainerRecreateRequest>(kube, kind, config().labels(keys::RESTART_RUN), gates)
+        }
     }
 }
 

@@ -22,7 +22,7 @@ impl State {
             return Answer::Unknown;
         };
         let state = self.sets.get(set.uid());
-        let all_listed = Kind::ALL.iter().all(|kind| self.listed.contains(kind));
+        let all_listed = Kind::followed(&self.gates).all(|kind| self.listed.contains(&kind));
         let Some(state) = state.filter(|_| all_listed) else {
             return Answer::Starting;
         };

@@ -2,6 +2,7 @@
 
 mod explain;
 mod merge;
+mod restarts;
 mod rollouts;
 mod seeds;
 mod server;

@@ -371,6 +371,9 @@ fn typed(kind: Kind, object: &Value) -> Object {
         Kind::Claim => Object::from(read::<k8s_openapi::api::core::v1::PersistentVolumeClaim>(object)),
         Kind::Revision => Object::from(read::<k8s_openapi::api::apps::v1::ControllerRevision>(object)),
         Kind::Job => Object::from(read::<kruise_api::image_pull_job::ImagePullJob>(object)),
+        Kind::Request => Object::from(read::<
+            kruise_api::container_recreate_request::ContainerRecreateRequest,
+        >(object)),
     }
 }
 

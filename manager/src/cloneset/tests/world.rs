@@ -21,6 +21,9 @@ const TICK: Duration = Duration::from_millis(50);
 /// A world that has not come to rest by then never will.
 const PATIENCE: Duration = Duration::from_secs(600);
 
+/// Annotation of a pod whose containers are being restarted.
+pub(super) const DOWN: &str = "test/down";
+
 pub(super) struct World {
     pub(super) server: Server,
     /// Of the controller that leads.
@@ -224,7 +227,8 @@ fn tend(server: &Server, pod: &Value) {
             "lastState": last,
         }]);
         set_condition(pod, "ContainersReady", true, &now);
-        let gate = condition(pod, names::IN_PLACE_READY) == Some("True");
+        let up = pod["metadata"]["annotations"][DOWN].is_null();
+        let gate = condition(pod, names::IN_PLACE_READY) == Some("True") && up;
         set_condition(pod, "Ready", gate, &now);
     });
 }

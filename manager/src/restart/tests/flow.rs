@@ -46,6 +46,19 @@ fn a_restart_from_request_to_report_in_three_writes() {
 }
 
 #[test]
+fn a_hook_that_fell_back_to_http_is_told_once_in_the_kubelets_words() {
+    let mut world = World::new();
+    world.create("r", |_| {});
+    let mut facts = stopped("w1");
+    facts.hook_fallback = "10.0.0.7:443".to_owned();
+    world.report("r", facts.clone());
+    world.report("r", facts);
+    let words = "request to HTTPS lifecycle hook 10.0.0.7:443 got HTTP response, retry with HTTP succeeded";
+    let told = world.events.iter().filter(|event| *event == words);
+    assert_eq!(told.count(), 1, "{:?}", world.events);
+}
+
+#[test]
 fn a_slow_restart_shows_that_it_runs() {
     let mut world = World::new();
     world.create("r", |_| {});

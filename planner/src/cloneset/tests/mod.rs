@@ -8,6 +8,7 @@ mod order;
 mod predownload;
 mod progress;
 mod random;
+mod restarts;
 mod revisions;
 mod scaling;
 mod shrinking;

@@ -42,6 +42,7 @@ fn plans(pods: &str) -> BTreeMap<String, CloneSetPlan> {
             claims: Vec::new(),
             revisions: revisions.clone(),
             jobs: Vec::new(),
+            requests: Vec::new(),
             nodes: BTreeMap::new(),
             writes: Writes::default(),
             gates,

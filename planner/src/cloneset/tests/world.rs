@@ -45,6 +45,7 @@ impl World {
             claims: Vec::new(),
             revisions: Vec::new(),
             jobs: Vec::new(),
+            requests: Vec::new(),
             nodes: BTreeMap::new(),
             writes: Writes::default(),
             gates: Gates::default(),

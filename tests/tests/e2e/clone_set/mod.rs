@@ -4,6 +4,7 @@ mod claims;
 mod downtime;
 mod hooks;
 mod pull_gate;
+mod restarts;
 mod scaling;
 mod updates;
 
