@@ -5,6 +5,8 @@ use super::super::defaults::{TemplateDefaults, fill, fill_v1alpha1};
 use super::super::tests::documents;
 use super::*;
 
+mod restarts;
+
 fn free(_: &Value, _: &Value) -> Option<String> {
     None
 }
@@ -579,24 +581,5 @@ proptest! {
         fill(&mut set, TemplateDefaults::Fill { host_ports: true });
         prop_assert_eq!(&set, &once, "defaults are stable");
         let _ = validate(&set, Some(&once), &ALONE);
-    }
-}
-
-#[test]
-fn annotations_of_restarts_are_checked_in_both_versions() {
-    let object = with(&[(
-        "metadata/annotations",
-        json!({"apps.kruise.io/restart": "now", "apps.kruise.io/restart-max-unavailable": "0%"}),
-    )]);
-    let reports = [
-        validate(&newer(&object), None, &ALONE),
-        validate_v1alpha1(&older(&object), None, &ALONE),
-    ];
-    for report in reports {
-        assert_eq!(
-            fields(&report),
-            ["metadata.annotations[apps.kruise.io/restart-max-unavailable]"]
-        );
-        assert!(report.errors[0].message.contains("accepted are"), "{report:?}");
     }
 }
