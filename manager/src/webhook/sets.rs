@@ -1,11 +1,13 @@
 //! CloneSets: what is filled in, and what they must be, in both versions.
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kruise_api::admission::Denied;
 use kruise_api::clone_set::defaults::{TemplateDefaults, fill, fill_v1alpha1};
 use kruise_api::clone_set::validation::{
-    Context, FieldError, Report, check_delete, validate, validate_v1alpha1,
+    Context, FieldError, Report, check_delete, validate, validate_metadata, validate_v1alpha1,
 };
 use kruise_api::clone_set::{CloneSet, v1alpha1};
+use kruise_api::strict;
 use kruise_planner::inplace::{Decision, Options, decide};
 use serde_json::Value;
 
@@ -49,7 +51,9 @@ pub(super) async fn check(deps: &Deps, request: &Request) -> Judged {
     }
     // A change of labels or finalizers is never refused for what the spec is.
     if request.old_object["spec"] == request.object["spec"] {
-        return Ok(Allowed::default());
+        let metadata = |object: &Value| strict::read::<ObjectMeta>(&object["metadata"]).unwrap_or_default();
+        let report = validate_metadata(&metadata(&request.object), &metadata(&request.old_object));
+        return judged(report);
     }
     let pods = match names(&request.object) {
         listed if listed == names(&request.old_object) || listed.is_empty() => None,
@@ -64,13 +68,17 @@ pub(super) async fn check(deps: &Deps, request: &Request) -> Judged {
         pods: pods.as_deref(),
         obstacle: &obstacle,
     };
-    let Report { errors, warnings } = if is_older(request) {
+    let report = if is_older(request) {
         let set: v1alpha1::CloneSet = request.object()?;
         validate_v1alpha1(&set, request.old_object()?.as_ref(), &context)
     } else {
         let set: CloneSet = request.object()?;
         validate(&set, request.old_object()?.as_ref(), &context)
     };
+    judged(report)
+}
+
+fn judged(Report { errors, warnings }: Report) -> Judged {
     if errors.is_empty() {
         return Ok(Allowed {
             warnings,

@@ -206,13 +206,26 @@ pub fn check_delete(metadata: &ObjectMeta, replicas: i32, gates: &FeatureGates) 
     })
 }
 
+/// Checks a change that leaves the spec as it is: only annotations that it sets or changes, since what was stored before must not keep anybody from
+/// taking a label or a finalizer away.
+#[must_use]
+pub fn validate_metadata(new: &ObjectMeta, old: &ObjectMeta) -> Report {
+    let value = |metadata: &ObjectMeta, key: &str| metadata.annotations.as_ref()?.get(key).cloned();
+    let mut report = Report::default();
+    check_restart(new, |key| value(new, key) != value(old, key), &mut report);
+    report
+}
+
+fn check_restart(metadata: &ObjectMeta, concerns: impl Fn(&str) -> bool, report: &mut Report) {
+    let problems = RestartWish::of(metadata).err().unwrap_or_default();
+    for problem in problems.into_iter().filter(|problem| concerns(problem.key)) {
+        report.refuse(format!("metadata.annotations[{}]", problem.key), problem.message);
+    }
+}
+
 fn check(parts: &Parts<'_>, report: &mut Report) {
     check_metadata(parts.metadata, report);
-    if let Err(problems) = RestartWish::of(parts.metadata) {
-        for problem in problems {
-            report.refuse(format!("metadata.annotations[{}]", problem.key), problem.message);
-        }
-    }
+    check_restart(parts.metadata, |_| true, report);
     if let Some(replicas) = parts.replicas.filter(|replicas| *replicas < 0) {
         report.refuse(
             "spec.replicas",
