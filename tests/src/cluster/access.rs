@@ -73,6 +73,11 @@ impl Cluster {
         ]
     }
 
+    /// Whether a node's container runtime answers by CRI. Its socket takes connections before it has read what it had, and then it answers nothing.
+    pub fn runtime_answers(&self, node: &str) -> Result<()> {
+        self.crictl(node, &["--timeout", "5s", "version"]).map(drop)
+    }
+
     /// The names of the nodes.
     #[must_use]
     pub fn nodes(&self) -> Vec<String> {

@@ -31,7 +31,7 @@ pub(super) fn start_runtimes(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Starts kubelets and proxies. A kubelet that finds no runtime ends, so that one is waited for.
+/// Starts kubelets and proxies. A kubelet that finds no runtime, or one that is still reading what it had, ends, so that one is waited for.
 pub(super) async fn start_agents(cluster: &Cluster) -> Result<()> {
     let layout = cluster.layout();
     for number in 1..=cluster.description().nodes {
@@ -58,7 +58,7 @@ pub(super) async fn start_agents(cluster: &Cluster) -> Result<()> {
     Ok(())
 }
 
-/// Waits until every node's runtime listens.
+/// Waits until every node's runtime answers.
 pub(super) async fn wait_runtimes(cluster: &Cluster) -> Result<()> {
     for node in cluster.nodes() {
         wait_runtime(cluster, &node).await?;
@@ -73,9 +73,12 @@ async fn wait_runtime(cluster: &Cluster, node: &str) -> Result<()> {
         Duration::from_secs(20),
         || async {
             cluster.must_run(&format!("containerd-{node}"))?;
-            match UnixStream::connect(&socket) {
-                Ok(_) => Ok(Seen::Done(())),
-                Err(error) => not_yet(format!("{}: {error}", socket.display())),
+            if let Err(error) = UnixStream::connect(&socket) {
+                return not_yet(format!("{}: {error}", socket.display()));
+            }
+            match cluster.runtime_answers(node) {
+                Ok(()) => Ok(Seen::Done(())),
+                Err(error) => not_yet(format!("{error:#}")),
             }
         },
     )

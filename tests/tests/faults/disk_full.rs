@@ -10,7 +10,7 @@ use kruise_tests::cluster::REGISTRY;
 use kruise_tests::disk::SmallDisk;
 use kruise_tests::product::{Job, Product};
 use kruise_tests::registry::{Front, ImageSpec};
-use kruise_tests::wait::{Seen, not_yet, wait_for};
+use kruise_tests::wait::{Seen, not_yet, wait_for, wait_until};
 use serde_json::{Value, json};
 
 const NODE: &str = "node3";
@@ -69,6 +69,13 @@ fn start(product: &Product) -> Result<()> {
         .cluster
         .component(&format!("containerd-{NODE}"))?
         .start()?;
+    // A kubelet that finds a runtime which still reads what it had ends.
+    wait_until("the runtime to answer", A_MINUTE, || {
+        product
+            .cluster
+            .runtime_answers(NODE)
+            .map_err(|error| format!("{error:#}"))
+    })?;
     product.cluster.component(&format!("kubelet-{NODE}"))?.start()
 }
 
