@@ -65,7 +65,7 @@ impl Foreign {
             most(&labelled),
             middle(&labelled),
         );
-        anyhow::ensure!(plain.len() > 10 && labelled.len() > 3, "{told}");
+        anyhow::ensure!(plain.len() > 3 && labelled.len() > 3, "{told}");
         // A pod that no webhook is about shows what the machine takes at worst, a disk that stalls for example.
         anyhow::ensure!(middle(&plain) <= TYPICAL, "{told}");
         anyhow::ensure!(
