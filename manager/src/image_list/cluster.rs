@@ -21,9 +21,8 @@ use super::objects::{ChildObject, ListObject};
 use super::ports::{Answer, Lists};
 use crate::engine::cluster::watches;
 use crate::engine::objects::Listing;
-use crate::kubeapi::{ApiFailure, Guarded, failure};
+use crate::kubeapi::{ApiFailure, Guarded, failure, patch_params};
 
-const FIELD_MANAGER: &str = "kruise-manager";
 /// Component of our events, as OpenKruise names its controller.
 const EVENT_COMPONENT: &str = "imagelistpulljob-controller";
 /// Longest part of a list's name in an event's name, which has a limit of 253 characters.
@@ -123,7 +122,7 @@ impl Lists for KubeLists {
                 "labels": {REVISION_LABEL: patch.revision},
                 "annotations": patch.annotations,
             }});
-            jobs.patch(&patch.name, &manager(), &Patch::Merge(metadata))
+            jobs.patch(&patch.name, &patch_params(), &Patch::Merge(metadata))
                 .await
                 .map_err(|error| failure(&error))?;
             Ok(())
@@ -159,7 +158,9 @@ impl Lists for KubeLists {
                 .filter(|name| *name != names::LEGACY_FINALIZER)
                 .collect();
             let body = json!({"metadata": {"resourceVersion": list.version, "finalizers": stay}});
-            let patched = lists.patch(&list.key.name, &manager(), &Patch::Merge(body)).await;
+            let patched = lists
+                .patch(&list.key.name, &patch_params(), &Patch::Merge(body))
+                .await;
             read(patched.map_err(|error| failure(&error))?)
         }
         .boxed()
@@ -171,7 +172,7 @@ impl Lists for KubeLists {
             let lists: Api<ImageListPullJob> = cluster.writable(&list.key.namespace)?;
             let body = json!({"metadata": {"resourceVersion": list.version}, "status": patch});
             let patched = lists
-                .patch_status(&list.key.name, &manager(), &Patch::Merge(body))
+                .patch_status(&list.key.name, &patch_params(), &Patch::Merge(body))
                 .await;
             read(patched.map_err(|error| failure(&error))?)
         }
@@ -195,13 +196,6 @@ impl Lists for KubeLists {
 
     fn now(&self) -> Timestamp {
         self.api.now()
-    }
-}
-
-fn manager() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
     }
 }
 

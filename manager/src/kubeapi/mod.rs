@@ -18,6 +18,8 @@ mod time;
 
 use std::time::Duration;
 
+use kube::api::PatchParams;
+
 pub use connect::{ConnectError, user_agent};
 pub(crate) use failure::{ApiFailure, failure};
 pub(crate) use guarded::{Broken, Guarded};
@@ -33,6 +35,17 @@ pub use time::ServerClock;
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(4);
 /// Time until a read begins to be answered, retries included. The API server itself gives up after a minute.
 pub const READ_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Field manager of everything that we write.
+pub(crate) const FIELD_MANAGER: &str = "kruise-manager";
+
+/// How we patch.
+pub(crate) fn patch_params() -> PatchParams {
+    PatchParams {
+        field_manager: Some(FIELD_MANAGER.to_owned()),
+        ..PatchParams::default()
+    }
+}
 
 /// Handle on the API server. Cheap to clone.
 #[derive(Clone)]

@@ -9,15 +9,13 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kruise_planner::launch::{COMPLETED, config_map};
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{Patch, PostParams};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use serde_json::json;
 
-use crate::kubeapi::{self, ApiFailure, Guarded, failure};
+use crate::kubeapi::{self, ApiFailure, Guarded, failure, patch_params};
 
-/// Field manager of everything that we patch.
-const FIELD_MANAGER: &str = "kruise-manager";
 /// Seconds after which a watch ends and goes on where it was.
 const WATCH_SECONDS: u32 = 290;
 const PAGE: u32 = 500;
@@ -67,13 +65,6 @@ fn key_of(pod: &Pod) -> (String, String) {
         meta.namespace.clone().unwrap_or_default(),
         meta.name.clone().unwrap_or_default(),
     )
-}
-
-fn params() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
-    }
 }
 
 impl Cluster for KubeCluster {
@@ -142,7 +133,7 @@ impl Cluster for KubeCluster {
                 }
             }
             let body = json!({"data": std::collections::BTreeMap::from(data)});
-            let patched = maps.patch(&map, &params(), &Patch::Merge(body)).await;
+            let patched = maps.patch(&map, &patch_params(), &Patch::Merge(body)).await;
             patched.map(drop).map_err(|error| failure(&error))
         }
         .boxed()
@@ -154,7 +145,7 @@ impl Cluster for KubeCluster {
         let body = json!({"metadata": {"uid": pod.metadata.uid, "annotations": {COMPLETED: "true"}}});
         async move {
             let pods: Api<Pod> = Api::namespaced(cluster.writer()?, &namespace);
-            let patched = pods.patch(&name, &params(), &Patch::Merge(body)).await;
+            let patched = pods.patch(&name, &patch_params(), &Patch::Merge(body)).await;
             patched.map(drop).map_err(|error| failure(&error))
         }
         .boxed()

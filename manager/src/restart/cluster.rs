@@ -10,17 +10,15 @@ use kruise_api::container_recreate_request::{ContainerRecreateRequest, keys};
 use kruise_api::ids::ObjectKey;
 use kruise_planner::restart::{EventNote, Write, lock, strip};
 use kruise_planner::task::fnv64;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, Patch, PostParams, Preconditions, PropagationPolicy};
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::watcher::{self, watcher};
 use kube::{Api, Resource};
 use serde_json::{Value, json};
 
 use super::state::{Told, key_of};
-use crate::kubeapi::{self, ApiFailure, Broken, Guarded, failure};
+use crate::kubeapi::{self, ApiFailure, Broken, Guarded, failure, patch_params};
 
-/// Field manager of everything that we patch.
-const FIELD_MANAGER: &str = "kruise-manager";
 /// Component of events about containers, as OpenKruise names its agent's part.
 const POD_COMPONENT: &str = "kruise-daemon-crr";
 /// Component of events about requests.
@@ -89,7 +87,7 @@ impl KubeCluster {
     ) -> Result<Option<Request>, ApiFailure> {
         let key = key_of(&object.metadata);
         let requests: Api<Request> = self.writable(&key.namespace)?;
-        let (params, patch) = (params(), Patch::Merge(body));
+        let (params, patch) = (patch_params(), Patch::Merge(body));
         let patched = if status {
             requests.patch_status(&key.name, &params, &patch).await
         } else {
@@ -115,7 +113,7 @@ impl KubeCluster {
         let version = pod.metadata.resource_version;
         let body = json!({"metadata": {"resourceVersion": version}, "status": {"conditions": conditions}});
         let pods: Api<Pod> = self.writable(&namespace)?;
-        pods.patch_status(name, &params(), &Patch::Merge(body))
+        pods.patch_status(name, &patch_params(), &Patch::Merge(body))
             .await
             .map_err(|error| failure(&error))?;
         Ok(None)
@@ -175,13 +173,6 @@ impl KubeCluster {
             }
             Write::Delete => self.delete(&object).await,
         }
-    }
-}
-
-fn params() -> PatchParams {
-    PatchParams {
-        field_manager: Some(FIELD_MANAGER.to_owned()),
-        ..PatchParams::default()
     }
 }
 

@@ -21,7 +21,7 @@ use kruise_api::reference::ImageRef;
 use kruise_planner::cloneset::Gates;
 use kruise_planner::task::fnv64;
 use kruise_proto::dispatch::Credential;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, Patch, PostParams, Preconditions, PropagationPolicy};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
 use serde::Serialize;
@@ -33,10 +33,8 @@ use super::objects::Object;
 use super::ports::{Cluster, CreateFailure, PodName, Requests, Told, Watches, Way};
 use super::space::Kind;
 use crate::engine::matching;
-use crate::kubeapi::{ApiFailure, failure};
+use crate::kubeapi::{ApiFailure, FIELD_MANAGER, failure, patch_params};
 
-/// Field manager of everything that we write.
-const FIELD_MANAGER: &str = "kruise-manager";
 /// Component of our events, as OpenKruise names its controller.
 const EVENT_COMPONENT: &str = "cloneset-controller";
 /// Longest part of an object's name in an event's name, which has a limit of 253 characters.
@@ -134,10 +132,7 @@ impl KubeCluster {
         body: Value,
     ) -> Result<Object, ApiFailure> {
         let api: Api<K> = self.writable(&namespace)?;
-        let params = PatchParams {
-            field_manager: Some(FIELD_MANAGER.to_owned()),
-            ..PatchParams::default()
-        };
+        let params = patch_params();
         let patched = match way {
             Way::Merge => api.patch(&name, &params, &Patch::Merge(body)).await,
             Way::MergeStatus => api.patch_status(&name, &params, &Patch::Merge(body)).await,

@@ -17,7 +17,7 @@ use kruise_api::node_image::NodeImage;
 use kruise_planner::job::{JobEvent, PodView};
 use kruise_planner::node_image::TagEvent;
 use kruise_planner::task::fnv64;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PostParams, Preconditions, PropagationPolicy};
 use kube::core::ObjectMeta;
 use kube::{Api, Resource};
 use serde_json::json;
@@ -25,10 +25,8 @@ use serde_json::json;
 use super::event::{ImageWrite, JobWrite};
 use super::objects::{JobObject, Listing, NodeImageObject};
 use super::ports::{Agents, Cluster, Jobs, NodeImages, Secrets, Watches};
-use crate::kubeapi::{ApiFailure, failure};
+use crate::kubeapi::{ApiFailure, failure, patch_params};
 
-/// Field manager of everything that we patch.
-const FIELD_MANAGER: &str = "kruise-manager";
 /// Component of our events, as OpenKruise names its controller.
 const EVENT_COMPONENT: &str = "imagepulljob-controller";
 /// The same for NodeImages.
@@ -73,10 +71,7 @@ impl Jobs for KubeCluster {
         let cluster = self.clone();
         async move {
             let jobs: Api<ImagePullJob> = cluster.writable(&key.namespace)?;
-            let params = PatchParams {
-                field_manager: Some(FIELD_MANAGER.to_owned()),
-                ..PatchParams::default()
-            };
+            let params = patch_params();
             let object = match write {
                 JobWrite::Status { version, patch, .. } => {
                     let body = json!({"metadata": {"resourceVersion": version}, "status": patch});
@@ -147,10 +142,7 @@ impl NodeImages for KubeCluster {
         async move {
             let client = cluster.api.writer().map_err(|_| ApiFailure::NotLeading)?;
             let images: Api<NodeImage> = Api::all(client);
-            let params = PatchParams {
-                field_manager: Some(FIELD_MANAGER.to_owned()),
-                ..PatchParams::default()
-            };
+            let params = patch_params();
             let object = match write {
                 ImageWrite::Status { version, patch, .. } => {
                     let body = json!({"metadata": {"resourceVersion": version}, "status": patch});
