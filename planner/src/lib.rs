@@ -8,6 +8,7 @@
 //! - [`inplace`]: whether a pod can be changed in place, what to write to it, and whether it is done.
 //! - [`job`]: which nodes of an ImagePullJob get an order now, what its status says, when to look again.
 //! - [`launch`]: the order in which containers of a pod are started.
+//! - [`letters`]: the letters of names that are made up.
 //! - [`lease`]: leader election, as steps over observations of the Lease.
 //! - [`node_image`]: which tags of a NodeImage are requests, and how they are answered.
 //! - [`node`]: what an agent may do: fencing, contact lease, retries, reasons of failures, bytes.
@@ -21,6 +22,7 @@ pub mod inplace;
 pub mod job;
 pub mod launch;
 pub mod lease;
+pub mod letters;
 pub mod node;
 pub mod node_image;
 pub mod restart;

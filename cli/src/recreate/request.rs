@@ -9,6 +9,8 @@ use kruise_api::container_recreate_request::{
     ContainerRecreateRequest, MIN_ACTIVE_DEADLINE_SECONDS, RecreateStrategy,
 };
 
+use kruise_planner::letters::spell;
+
 use super::RestartArgs;
 use crate::exit::Usage;
 
@@ -17,15 +19,7 @@ const KEPT_SECONDS: i32 = 24 * 3600;
 
 /// A name for a run that nobody else has.
 pub(super) fn run_name() -> String {
-    let letters = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut number = RandomState::new().build_hasher().finish();
-    let mut name = String::new();
-    for _ in 0..6 {
-        let index = usize::try_from(number % letters.len() as u64).unwrap_or(0);
-        number /= letters.len() as u64;
-        name.push(char::from(letters[index]));
-    }
-    name
+    spell(RandomState::new().build_hasher().finish(), 6)
 }
 
 /// The request for one pod.

@@ -1,7 +1,7 @@
 //! Instance ids: derived from the set and a number, so that two who decide alike collide instead of both succeeding.
 
-/// Letters of an id: none that makes a word, none that looks like another.
-const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+use crate::letters::spell;
+
 const LENGTH: usize = 5;
 /// 27 to the power of 5.
 const SPACE: u64 = 14_348_907;
@@ -23,13 +23,7 @@ pub fn instance_id(set_uid: &str, number: i64) -> String {
             break;
         }
     }
-    let mut id = [0_u8; LENGTH];
-    for letter in id.iter_mut().rev() {
-        let digit = usize::try_from(value % 27).unwrap_or(0);
-        *letter = ALPHABET[digit];
-        value /= 27;
-    }
-    id.iter().map(|letter| char::from(*letter)).collect()
+    spell(value, LENGTH).chars().rev().collect()
 }
 
 fn permute(key: u64, value: u64) -> u64 {
@@ -67,7 +61,7 @@ mod tests {
         assert_eq!(ids.len(), 50_000);
         assert!(
             ids.iter()
-                .all(|id| id.len() == 5 && id.bytes().all(|byte| super::ALPHABET.contains(&byte)))
+                .all(|id| id.len() == 5 && id.bytes().all(|byte| crate::letters::LETTERS.contains(&byte)))
         );
         let first = ids.iter().take(100).map(|id| &id[..1]).collect::<BTreeSet<_>>();
         assert_eq!(

@@ -4,12 +4,12 @@ use kruise_api::clone_set::names::{CONTAINER_BARRIER, CONTAINER_PRIORITY};
 use serde_json::{Value, json};
 
 use super::{ORDERED, PRIORITY, config_map, key};
+use crate::letters::spell;
 use crate::task::fnv64;
 
 /// Longest name that is made of a generateName and a suffix, as the API server makes it.
 const PREFIX: usize = 58;
-/// Letters of a suffix: no vowels, so that no words come out.
-const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// Letters of the suffix.
 const SUFFIX: usize = 5;
 
 /// A priority that is no number.
@@ -91,17 +91,5 @@ fn name(pod: &Value, seed: &str) -> Option<String> {
         return Some(name.to_owned());
     }
     let prefix: String = text("generateName")?.chars().take(PREFIX).collect();
-    Some(format!("{prefix}{}", suffix(seed)))
-}
-
-fn suffix(seed: &str) -> String {
-    let mut rest = fnv64(seed.as_bytes());
-    let letters = u64::try_from(LETTERS.len()).unwrap_or(1);
-    let mut text = String::new();
-    for _ in 0..SUFFIX {
-        let place = usize::try_from(rest % letters).unwrap_or(0);
-        text.push(char::from(LETTERS[place]));
-        rest /= letters;
-    }
-    text
+    Some(format!("{prefix}{}", spell(fnv64(seed.as_bytes()), SUFFIX)))
 }
