@@ -199,7 +199,7 @@ impl EngineMetrics {
     }
 
     /// A task ended. Other stages do not count.
-    pub(crate) fn ended(&self, stage: &Stage, status: &TaskStatus) {
+    pub(crate) fn ended(&self, node: &NodeName, stage: &Stage, status: &TaskStatus, heard: Timestamp) {
         let reason = match stage {
             Stage::Ended {
                 outcome: TaskOutcome::Succeeded,
@@ -211,6 +211,7 @@ impl EngineMetrics {
             } => reason.to_string(),
             Stage::InFlight | Stage::Cancelling => return,
         };
+        self.heard(node, status, heard);
         self.bytes.inc_by(status.bytes_fetched);
         if let Stage::Ended { outcome, .. } = stage {
             self.ended_well_or_not(outcome, status);

@@ -164,8 +164,7 @@ impl EngineState {
             }
             let stage = phase.is_final().then(|| ended(&status, now));
             if let Some(stage) = &stage {
-                self.metrics.ended(stage, &status);
-                self.metrics.heard(node, &status, now.wall);
+                self.metrics.ended(node, stage, &status, now.wall);
             }
             task.status = status;
             if let Some(stage) = stage {
@@ -186,8 +185,7 @@ impl EngineState {
         } else {
             Stage::InFlight
         };
-        self.metrics.ended(&stage, &status);
-        self.metrics.heard(node, &status, now.wall);
+        self.metrics.ended(node, &stage, &status, now.wall);
         let task = Task {
             id,
             node_uid: uid.clone(),

@@ -426,8 +426,7 @@ impl EngineState {
             }
             (Stage::InFlight, true) => {
                 let stage = ended(&status, now);
-                self.metrics.ended(&stage, &status);
-                self.metrics.heard(&node, &status, now.wall);
+                self.metrics.ended(&node, &stage, &status, now.wall);
                 self.tasks.set_stage(&job, &node, stage);
                 self.dirty.insert(job.clone());
             }
