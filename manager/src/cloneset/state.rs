@@ -350,13 +350,13 @@ impl State {
         let may_write_status = later[1].is_none();
         state.wake = state.wake.into_iter().chain(later.into_iter().flatten()).min();
         let write_status = plan.write_status && may_write_status;
+        let trace = self.metrics.traces.of_update(Some(uid), &set.set.spec.template);
+        if let Some(trace) = trace {
+            self.downtimes.trace(uid, trace);
+        }
         // Jobs for the same images come first, so that the pulls of both are one.
         let makes_jobs = |action: &Action| matches!(action, Action::CreateImagePullJob { .. });
         if self.gates.pull_gate && !plan.actions.iter().any(makes_jobs) {
-            let trace = self.metrics.traces.of_update(Some(uid), &set.set.spec.template);
-            if let Some(trace) = trace {
-                self.downtimes.trace(uid, trace);
-            }
             let setting = Setting {
                 namespace,
                 name,
